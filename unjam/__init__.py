@@ -1,0 +1,1 @@
+"""unjam takes the traffic jams out of Mixture-of-Experts training."""

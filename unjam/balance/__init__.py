@@ -1,0 +1,1 @@
+"""Balance of experts, data and layers: algorithms on numpy arrays."""

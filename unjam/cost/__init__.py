@@ -1,0 +1,1 @@
+"""Seconds and bytes of one layer's sub-operations under a strategy."""

@@ -1,0 +1,1 @@
+"""Launch flags, traces and reports."""

@@ -1,0 +1,1 @@
+"""Emulated cluster, calibration and comparison."""

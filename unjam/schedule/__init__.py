@@ -1,0 +1,1 @@
+"""Pipeline schedules: the orders that the twin simulates and the runtime executes."""

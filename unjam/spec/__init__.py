@@ -1,0 +1,1 @@
+"""What is trained, on what, and how: data classes and presets."""

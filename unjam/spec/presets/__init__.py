@@ -1,0 +1,1 @@
+"""Data files: model configurations and clusters."""

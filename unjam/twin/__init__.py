@@ -1,0 +1,1 @@
+"""The twin: event engine and step simulation."""
