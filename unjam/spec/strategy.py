@@ -19,7 +19,6 @@ RECOMPUTE: dict[str, frozenset[str]] = {
     "act": frozenset({"layernorm", "moe_act"}),
     "act+mla": frozenset({"layernorm", "moe_act", "mla_up_proj"}),
     "act+mla+mlp": frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts"}),
-    "act+attn": frozenset({"layernorm", "moe_act", "mla_up_proj", "core_attn"}),
     "moe": frozenset({"layernorm", "mla_up_proj", "mlp", "moe"}),
     "full": frozenset({"full"}),
 }

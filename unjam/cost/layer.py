@@ -1,0 +1,271 @@
+"""Seconds of one layer's sub-operations for a batch of strategies.
+
+A = attention with norms, router and permutation; D = dispatch; E = experts (or the dense FFN);
+C = combine. Suffix f = forward, b = input gradient, w = weight gradient. Every array is ``[N]``.
+
+With sequence parallelism a rank holds ``T / TP`` tokens outside the sharded matmuls. Attention and
+dense FFN are cut by TP, routed experts by ETP. A shared expert is whole on every rank and works
+on the rank's own ``T / TP`` tokens, beside the routed ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unjam.cost.attention import BACKWARD_OVER_FORWARD, core_flops_per_token
+from unjam.cost.batch import Batch, FloatArray
+from unjam.cost.compute import (
+    BF16_BYTES,
+    attention_seconds,
+    grouped_matmul_seconds,
+    matmul_seconds,
+    vector_seconds,
+)
+from unjam.cost.dispatch import dispatch_seconds
+from unjam.cost.network import all_gather_seconds
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.model import Attention, DenseFFN, Layer, Linear, ModelSpec, MoE
+from unjam.spec.strategy import JobSpec
+
+# Element-wise backward passes read the forward's inputs besides the gradients.
+VECTOR_BACKWARD = 2.0
+
+# Columns of `LayerSeconds.matrix`: compute, then communication.
+SUB_OPERATIONS = tuple(
+    (
+        "A_f A_b A_w E_f E_b E_w recompute_A recompute_E "
+        "D_f C_f D_b C_b shard_A_f shard_A_b shard_E_f shard_E_b recompute_ep recompute_shard"
+    ).split()
+)
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """Seconds of every sub-operation of one layer and micro-batch, by `SUB_OPERATIONS`.
+
+    ``shard_*`` is exposed communication of TP and CP; ``recompute_*`` is forward work done again.
+    """
+
+    matrix: FloatArray  # [len(SUB_OPERATIONS), N]
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return np.asarray(self.matrix[SUB_OPERATIONS.index(name)])
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """What the costs of every layer share.
+
+    Attributes:
+        model: the model.
+        cluster: the cluster.
+        job: the job.
+        batch: N strategies.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    job: JobSpec
+    batch: Batch
+
+    @property
+    def tokens(self) -> FloatArray:
+        """Tokens of a micro-batch in one TP group, ``MBS * S / CP``."""
+        return self.batch.mbs * self.job.seq_len / self.batch.cp
+
+    @property
+    def own_tokens(self) -> FloatArray:
+        """Tokens of a micro-batch that a rank holds under sequence parallelism."""
+        return self.tokens / self.batch.tp
+
+    def received(self, moe: MoE) -> FloatArray:
+        """Token copies that the heaviest EP rank computes."""
+        return self.own_tokens * moe.top_k * self.batch.etp * self.job.imbalance
+
+
+def layer_seconds(context: LayerContext, layer: Layer) -> LayerSeconds:
+    """Cost one layer under every strategy of the batch."""
+    n = len(context.batch)
+    ops = {x: np.zeros(n) for x in SUB_OPERATIONS}
+    _add_norms(context, layer, ops)
+    if layer.attention:
+        _add_attention(context, layer.attention, ops)
+    if layer.moe:
+        _add_moe(context, layer.moe, ops)
+    elif isinstance(layer.ffn, DenseFFN):
+        _add_dense(context, layer.ffn, ops)
+    full = context.batch.recomputes("full")
+    ops["recompute_A"] = np.where(full, ops["A_f"], ops["recompute_A"])
+    ops["recompute_E"] = np.where(full, ops["E_f"], ops["recompute_E"])
+    ops["recompute_shard"] = np.where(full, ops["shard_A_f"] + ops["shard_E_f"], 0.0)
+    return LayerSeconds(np.stack([ops[x] for x in SUB_OPERATIONS]))
+
+
+def _matmuls(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:
+    """Seconds of one pass through `linears`, cut by TP; gradients cost the same each."""
+    device, dtype, tp = context.cluster.device, context.job.dtype, context.batch.tp
+    total = np.zeros(len(context.batch))
+    for x in linears:
+        if x.shard == "column":
+            total += matmul_seconds(device, dtype, context.tokens, x.inputs, x.outputs / tp)
+        elif x.shard == "row":
+            total += matmul_seconds(device, dtype, context.tokens, x.inputs / tp, x.outputs)
+        else:
+            total += matmul_seconds(device, dtype, context.own_tokens, x.inputs, x.outputs)
+    return total
+
+
+def _shard_seconds(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:
+    """All-gather before the column-cut matmuls and reduce-scatter after the row-cut ones.
+
+    Matmuls that share an input share its gather, so MLA gathers its two latents, not the hidden
+    state. Backward mirrors forward.
+    """
+    widths = sum({x.inputs for x in linears if x.shard == "column"})
+    widths += sum({x.outputs for x in linears if x.shard == "row"})
+    full = context.tokens * widths * BF16_BYTES
+    tp = context.batch.tp
+    return all_gather_seconds(context.cluster, full, tp, np.ones_like(tp))
+
+
+def _add_norms(context: LayerContext, layer: Layer, ops: dict[str, FloatArray]) -> None:
+    row = context.own_tokens * context.model.hidden * BF16_BYTES
+    device = context.cluster.device
+    norms = vector_seconds(device, 2 * row * layer.norms, kernels=layer.norms)
+    residuals = vector_seconds(device, 3 * row * 2, kernels=2)
+    ops["A_f"] += norms + residuals
+    ops["A_b"] += VECTOR_BACKWARD * (norms + residuals)
+    ops["recompute_A"] += np.where(context.batch.recomputes("layernorm"), norms, 0.0)
+
+
+def _add_attention(context: LayerContext, attention: Attention, ops: dict[str, FloatArray]) -> None:
+    batch, device = context.batch, context.cluster.device
+    matmuls = _matmuls(context, attention.linears)
+    flops = core_flops_per_token(attention, context.job.seq_len) * context.tokens / batch.tp
+    core = attention_seconds(device, flops)
+    core_back = attention_seconds(device, BACKWARD_OVER_FORWARD * flops, backward=True)
+    heads = attention.heads + 2 * attention.kv_heads
+    rotary_bytes = context.tokens / batch.tp * heads * attention.qk_head_dim * BF16_BYTES * 2
+    rotary = vector_seconds(device, rotary_bytes, kernels=3)
+    ops["A_f"] += matmuls + core + rotary
+    ops["A_b"] += matmuls + core_back + VECTOR_BACKWARD * rotary
+    ops["A_w"] += matmuls
+    shard = _shard_seconds(context, attention.linears)
+    gather = _key_gather_seconds(context, attention)
+    ops["shard_A_f"] += shard + np.maximum(gather - core, 0.0)
+    ops["shard_A_b"] += shard + np.maximum(2 * gather - core_back, 0.0)
+    up = tuple(x for x in attention.linears if x.name in {"q_b", "kv_b"})
+    if attention.kind == "mla":
+        again = _matmuls(context, up) + rotary
+        ops["recompute_A"] += np.where(batch.recomputes("mla_up_proj"), again, 0.0)
+
+
+def _key_gather_seconds(context: LayerContext, attention: Attention) -> FloatArray:
+    """Context parallelism: every rank sees all keys and values, pipelined with attention."""
+    batch = context.batch
+    width = attention.kv_heads * (attention.qk_head_dim + attention.v_head_dim)
+    heads = np.minimum(batch.tp, attention.kv_heads) if attention.kv_heads else batch.tp
+    total = batch.mbs * context.job.seq_len * width / heads * BF16_BYTES
+    return all_gather_seconds(context.cluster, total, batch.cp, batch.tp)
+
+
+def _add_dense(context: LayerContext, ffn: DenseFFN, ops: dict[str, FloatArray]) -> None:
+    matmuls = _matmuls(context, ffn.linears)
+    act_bytes = 3 * context.tokens * ffn.width / context.batch.tp * BF16_BYTES
+    act = vector_seconds(context.cluster.device, act_bytes)
+    ops["E_f"] += matmuls + act
+    ops["E_b"] += matmuls + VECTOR_BACKWARD * act
+    ops["E_w"] += matmuls
+    shard = _shard_seconds(context, ffn.linears)
+    ops["shard_E_f"] += shard
+    ops["shard_E_b"] += shard
+    ops["recompute_E"] += np.where(context.batch.recomputes("mlp"), matmuls + act, 0.0)
+
+
+def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> None:
+    batch, job, device = context.batch, context.job, context.cluster.device
+    routed, act, moved = _routed_seconds(context, moe)
+    shared = _own_matmuls(context, moe.shared)
+    shared_act = vector_seconds(device, 3 * context.own_tokens * moe.shared_width * BF16_BYTES)
+    shared_act = shared_act if moe.shared else np.zeros(len(batch))
+    ops["E_f"] += routed + act + moved + shared + shared_act
+    ops["E_b"] += routed + shared + VECTOR_BACKWARD * (act + shared_act) + moved
+    ops["E_w"] += routed + shared
+    router = _own_matmuls(context, (moe.router,))
+    hidden_bytes = context.own_tokens * context.model.hidden * BF16_BYTES
+    choice_bytes = context.own_tokens * moe.experts * 4 * 6
+    permute = vector_seconds(device, hidden_bytes * (1 + moe.top_k) + choice_bytes, kernels=8)
+    ops["A_f"] += router + permute
+    ops["A_b"] += router + VECTOR_BACKWARD * permute
+    ops["A_w"] += router
+    hop = dispatch_seconds(
+        context.cluster, moe, context.model.hidden, batch, context.own_tokens, job.imbalance
+    ).total
+    for name in ("D_f", "C_f", "D_b", "C_b"):
+        ops[name] += hop
+    whole = batch.recomputes("moe")
+    again = np.where(batch.recomputes("moe_act"), act, 0.0)
+    again += np.where(batch.recomputes("shared_experts"), shared + shared_act, 0.0)
+    ops["recompute_E"] += np.where(whole, ops["E_f"], again)
+    ops["recompute_ep"] += np.where(whole, 2 * hop, 0.0)
+
+
+def _own_matmuls(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:
+    """Matmuls that are whole on each rank and work on its own tokens."""
+    total = np.zeros(len(context.batch))
+    for x in linears:
+        total += matmul_seconds(
+            context.cluster.device, context.job.dtype, context.own_tokens, x.inputs, x.outputs
+        )
+    return total
+
+
+def _routed_seconds(context: LayerContext, moe: MoE) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Grouped matmuls, activation, and sorting by expert there and back, of one rank."""
+    batch, device = context.batch, context.cluster.device
+    received = context.received(moe)
+    local = moe.experts / batch.ep
+    matmuls = np.zeros(len(batch))
+    for x in moe.expert:
+        inputs = x.inputs / (batch.etp if x.shard == "row" else 1)
+        outputs = x.outputs / (batch.etp if x.shard == "column" else 1)
+        matmuls += grouped_matmul_seconds(
+            device, context.job.dtype, local, received / local, inputs, outputs
+        )
+    act = vector_seconds(device, 3 * received * moe.expert_width / batch.etp * BF16_BYTES)
+    row = context.model.hidden * BF16_BYTES
+    sort = np.where(batch.ep > 1, 4.0, 0.0) * received * row
+    unpermute = context.own_tokens * (moe.top_k + 1) * row
+    return matmuls, act, vector_seconds(device, sort + unpermute, kernels=4)
+
+
+def head_seconds(context: LayerContext) -> tuple[FloatArray, FloatArray]:
+    """Output head and cross-entropy, cut by TP over the vocabulary: forward, and one gradient.
+
+    The backward pass costs two gradients. The loss reads and writes the logits in fp32.
+    """
+    model, device = context.model, context.cluster.device
+    tp = context.batch.tp
+    matmul = matmul_seconds(device, "bf16", context.tokens, model.hidden, model.vocab / tp)
+    loss = vector_seconds(device, context.tokens * model.vocab / tp * 12, kernels=6)
+    gather = all_gather_seconds(
+        context.cluster, context.tokens * model.hidden * BF16_BYTES, tp, np.ones_like(tp)
+    )
+    return matmul + loss + gather, matmul + gather
+
+
+def embedding_seconds(context: LayerContext) -> FloatArray:
+    """Look-up and its reduce-scatter over TP."""
+    row_bytes = context.tokens * context.model.hidden * BF16_BYTES
+    tp = context.batch.tp
+    scatter = all_gather_seconds(context.cluster, row_bytes, tp, np.ones_like(tp))
+    return vector_seconds(context.cluster.device, 2 * row_bytes) + scatter
+
+
+def projection_seconds(context: LayerContext, projection: Linear) -> FloatArray:
+    """An MTP module's projection ``2D -> D`` and its three norms, on the rank's own tokens."""
+    row = context.own_tokens * context.model.hidden * BF16_BYTES
+    norms = vector_seconds(context.cluster.device, 6 * row, kernels=3)
+    return _own_matmuls(context, (projection,)) + norms
