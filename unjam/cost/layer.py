@@ -33,12 +33,10 @@ from unjam.spec.strategy import JobSpec
 VECTOR_BACKWARD = 2.0
 
 # Columns of `LayerSeconds.matrix`: compute, then communication.
-SUB_OPERATIONS = tuple(
-    (
-        "A_f A_b A_w E_f E_b E_w recompute_A recompute_E "
-        "D_f C_f D_b C_b shard_A_f shard_A_b shard_E_f shard_E_b recompute_ep recompute_shard"
-    ).split()
-)
+_COMPUTE = ("A_f", "A_b", "A_w", "E_f", "E_b", "E_w", "recompute_A", "recompute_E")
+_DISPATCH = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
+_SHARD = ("shard_A_f", "shard_A_b", "shard_E_f", "shard_E_b", "recompute_shard")
+SUB_OPERATIONS = (*_COMPUTE, *_DISPATCH, *_SHARD)
 
 
 @dataclass(frozen=True)
