@@ -22,9 +22,9 @@ class StepResult:
         activation_gib: per rank, GiB of activations held while slot i runs (aligned with the
             timeline's slots).
         limit_gib: GiB of a device.
-        stage_seconds: seconds of each stage's sub-operations by name (``A_f``, ``D_f``, ``E_f``,
-            ``C_f``, ``A_b``, ``A_w``, ``D_b``, ``E_b``, ``E_w``, ``C_b``, ``head``, ``recompute``, ``tp``),
-            each ``[P*V]``, stage ``s = chunk * P + rank``.
+        stage_seconds: seconds of each stage's sub-operations by the names of
+            ``unjam.cost.layer.SUB_OPERATIONS`` (``A_f``, ``D_f``, ``E_f``, ``C_f``, ...), each
+            ``[P*V]``, stage ``s = chunk * P + rank``.
         tail_seconds: after the pipeline, by name (gradient reduce-scatter, optimizer, ...).
     """
 

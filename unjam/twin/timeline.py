@@ -24,7 +24,7 @@ class Durations:
         pair_forward_sent: offset within the pair at which the forward's output is ready to send.
         pair_backward_sent: offset at which the backward's input gradient is ready to send.
         send: seconds from the end of a stage's pass to the neighbour's start, ``[P*V]``; for F
-            the way to stage s+1, for the gradient the way to stage s-1; 0 between stages of one rank.
+            the way to stage s+1, for the gradient the way to stage s-1; 0 within one rank.
         ready: earliest start of the first forward of each stage (parameter all-gather), ``[P*V]``.
     """
 

@@ -1,0 +1,111 @@
+"""Lower bounds that no strategy of a group can beat, vectorised over the group.
+
+A group shares pipeline shape, micro-batch count, schedule and layout, so that its stages are the
+same sums over units. Both bounds are admissible: they never exceed what the simulation yields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unjam.cost.batch import Batch, FloatArray
+from unjam.cost.layer import SUB_OPERATIONS
+from unjam.cost.memory import FRAGMENTATION, ParameterBuckets, static_bytes
+from unjam.schedule.ir import Kind, Schedule
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.strategy import JobSpec
+from unjam.twin.units import UnitCosts, stage_units
+
+_EP = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds per strategy of the group, ``[N]`` each.
+
+    Attributes:
+        seconds: no step is faster.
+        bytes: no fullest device holds less.
+    """
+
+    seconds: FloatArray
+    bytes: FloatArray
+
+
+def group_bounds(
+    cluster: ClusterSpec,
+    job: JobSpec,
+    batch: Batch,
+    costs: UnitCosts,
+    schedule: Schedule,
+    layout: tuple[tuple[str, ...], ...],
+) -> Bounds:
+    """Bounds of the strategies in `batch`, which all have this schedule and layout."""
+    stages = _stage_counts(costs, layout)
+    ranks = stages.reshape(schedule.chunks, schedule.ranks, -1)
+    return Bounds(
+        _seconds(costs, schedule, ranks), _bytes(cluster, job, batch, costs, schedule, ranks)
+    )
+
+
+def _stage_counts(costs: UnitCosts, layout: tuple[tuple[str, ...], ...]) -> FloatArray:
+    """How often each unit occurs in each stage, ``[P*V, U]``."""
+    units, offsets = stage_units(costs.kinds, layout)
+    counts = np.zeros((len(layout), costs.kinds.count))
+    stage = np.repeat(np.arange(len(layout)), np.diff(offsets))
+    np.add.at(counts, (stage, units), 1.0)
+    return counts
+
+
+def _seconds(costs: UnitCosts, schedule: Schedule, ranks: FloatArray) -> FloatArray:
+    """Rank r cannot start before r first forwards and cannot end before r last gradients.
+
+    ``T >= max_r sum_{q<r} F_q + M * load_r + sum_{q<r} I_q``, F and I of chunk 0. In a pair
+    EP communication may be hidden, so the load of an overlapping schedule is compute alone.
+    """
+    counted = costs.seconds
+    if schedule.name.startswith("adaptive"):
+        hidden = [SUB_OPERATIONS.index(x) for x in _EP]
+        counted = counted.copy()
+        counted[:, hidden] = 0
+    total = counted.sum(axis=1)
+    forward = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_f", "E_f")]].sum(axis=1)
+    gradient = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_b", "E_b")]].sum(axis=1)
+    load = schedule.micro_batches * (ranks.sum(axis=0) @ total)
+    chain = np.cumsum(ranks[0] @ (forward + gradient), axis=0)
+    before = np.concatenate([np.zeros((1, chain.shape[1])), chain[:-1]])
+    return np.asarray((load + before).max(axis=0))
+
+
+def _bytes(
+    cluster: ClusterSpec,
+    job: JobSpec,
+    batch: Batch,
+    costs: UnitCosts,
+    schedule: Schedule,
+    ranks: FloatArray,
+) -> FloatArray:
+    """Static bytes, and the activations held once a rank's lone first forwards have run."""
+    held = _warm_up_counts(schedule)
+    peak = np.zeros(len(batch))
+    for r in range(schedule.ranks):
+        params = ParameterBuckets(
+            *(ranks[:, r].sum(axis=0) @ x for x in (costs.dense, costs.routed))
+        )
+        fixed = static_bytes(params, batch, job.dtype)
+        static = fixed.weights + fixed.gradients + fixed.optimizer
+        kept = (held[r] @ ranks[:, r]) @ costs.kept * (1 + FRAGMENTATION)
+        peak = np.maximum(peak, static + kept)
+    return np.asarray(peak + cluster.device.reserved_bytes)
+
+
+def _warm_up_counts(schedule: Schedule) -> FloatArray:
+    """Forwards of each chunk that each rank runs before its first backward, ``[P, V]``."""
+    counts = np.zeros((schedule.ranks, schedule.chunks))
+    for r, order in enumerate(schedule.orders):
+        others = np.flatnonzero(order[:, 0] != Kind.F)
+        first = int(others[0]) if len(others) else len(order)
+        counts[r] = np.bincount(order[:first, 1], minlength=schedule.chunks)
+    return counts

@@ -1,0 +1,159 @@
+"""The space of strategies: every combination of degrees and options, and which are valid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from unjam.cost.batch import RECOMPUTE_NAMES, Batch, IntArray
+from unjam.search.rules import Rule, first_violation
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.errors import InputError
+from unjam.spec.model import ModelSpec
+from unjam.spec.strategy import DISPATCHERS, SCHEDULES, JobSpec
+
+VIRTUAL_CHUNKS = (1, 2, 3, 4, 5, 6, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8)
+CONTEXT_DEGREES = (1, 2, 4, 8)
+SHAPE = ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")
+OPTIONS = ("recompute", "dispatcher", "schedule", "zero")
+FIXABLE = (*SHAPE, "dp", *OPTIONS)
+_NAMES: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE_NAMES,
+    "dispatcher": DISPATCHERS,
+    "schedule": SCHEDULES,
+}
+
+Fixed = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The valid strategies of a job.
+
+    Attributes:
+        valid: them, as a batch.
+        raw: how many combinations there are.
+        invalid_by_reason: how many of them break each rule (the first one that they break).
+    """
+
+    valid: Batch
+    raw: int
+    invalid_by_reason: dict[str, int]
+
+
+def _divisors(n: int, most: int) -> list[int]:
+    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
+
+
+def _choices(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> dict[str, Sequence[int]]:
+    experts = model.moe.experts if model.moe else 1
+    powers = [1 << i for i in range(6)]
+    degrees = [x for x in powers if x <= cluster.devices_per_node and job.devices % x == 0]
+    most_stages = min(len(model.layers) + 2, 64)
+    return {
+        "tp": degrees or [1],
+        "pp": _divisors(job.devices, most_stages),
+        "vpp": VIRTUAL_CHUNKS,
+        "ep": _divisors(experts, job.devices),
+        "etp": degrees if model.moe else [1],
+        "cp": [x for x in CONTEXT_DEGREES if job.devices % x == 0],
+        "mbs": MICRO_BATCH_SIZES,
+        "recompute": range(len(RECOMPUTE_NAMES)),
+        "dispatcher": range(len(DISPATCHERS)) if model.moe else [0],
+        "schedule": range(len(SCHEDULES)),
+        "zero": [1, 3],
+    }
+
+
+def fix_choices(choices: dict[str, Sequence[int]], fixed: Fixed) -> dict[str, Sequence[int]]:
+    """Replace choices by the values that the user fixed (``dp`` is checked later)."""
+    out = dict(choices)
+    for key, value in fixed.items():
+        if key not in FIXABLE:
+            raise InputError(f"--fix {key}: no such degree or option; use {', '.join(FIXABLE)}")
+        names = _NAMES.get(key)
+        if names is not None:
+            if value not in names:
+                raise InputError(f"--fix {key}={value}: unknown; use one of {', '.join(names)}")
+            out[key] = [names.index(str(value))]
+        elif not isinstance(value, int) or value < (0 if key == "zero" else 1):
+            raise InputError(f"--fix {key}={value}: must be a positive integer")
+        elif key != "dp":
+            out[key] = [value]
+    return out
+
+
+def enumerate_space(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    rules: Sequence[Rule],
+    fixed: Fixed,
+) -> Space:
+    """All combinations; options only ever add violations, so hopeless shapes go first."""
+    choices = fix_choices(_choices(model, cluster, job), fixed)
+    grid = np.meshgrid(*(np.asarray(choices[x], np.int64) for x in SHAPE), indexing="ij")
+    shapes = {name: axis.ravel() for name, axis in zip(SHAPE, grid, strict=True)}
+    options = np.meshgrid(*(np.asarray(choices[x], np.int64) for x in OPTIONS), indexing="ij")
+    option_rows = np.stack([x.ravel() for x in options], axis=1)
+    _add_derived(shapes, job)
+    if "dp" in fixed:
+        wanted = shapes["dp"] == fixed["dp"]
+        shapes = {k: v[wanted] for k, v in shapes.items()}
+    raw = len(shapes["tp"]) * len(option_rows)
+    reasons: Counter[str] = Counter()
+    hopeful = _hopeful(shapes, choices["schedule"], rules, reasons, len(option_rows))
+    kept: list[dict[str, IntArray]] = []
+    for row in option_rows:
+        candidate = {**hopeful, **_constant_options(row, len(hopeful["tp"]))}
+        broken = first_violation(rules, candidate)
+        _count(broken, rules, reasons, 1)
+        good = broken < 0
+        kept.append({k: v[good] for k, v in candidate.items()})
+    columns = {
+        f.name: np.concatenate([x[f.name] for x in kept]) if kept else np.zeros(0, np.int64)
+        for f in fields(Batch)
+    }
+    return Space(Batch(**columns), raw, dict(reasons.most_common()))
+
+
+def _add_derived(shapes: dict[str, IntArray], job: JobSpec) -> None:
+    used = shapes["tp"] * shapes["pp"] * shapes["cp"]
+    shapes["dp"] = np.where(job.devices % used == 0, job.devices // used, 0)
+    per_step = shapes["dp"] * shapes["mbs"]
+    divides = (per_step > 0) & (job.global_batch % np.maximum(per_step, 1) == 0)
+    shapes["micro_batches"] = np.where(divides, job.global_batch // np.maximum(per_step, 1), 0)
+
+
+def _constant_options(row: IntArray, n: int) -> dict[str, IntArray]:
+    return {name: np.full(n, value) for name, value in zip(OPTIONS, row, strict=True)}
+
+
+def _hopeful(
+    shapes: dict[str, IntArray],
+    schedules: Sequence[int],
+    rules: Sequence[Rule],
+    reasons: Counter[str],
+    weight: int,
+) -> dict[str, IntArray]:
+    """Shapes that are valid with some schedule and otherwise neutral options."""
+    n = len(shapes["tp"])
+    alive = np.zeros(n, dtype=bool)
+    first = np.full(n, -1)
+    for schedule in schedules:
+        # No recomputation, flat dispatch and ZeRO-1 break no rule by themselves.
+        neutral = _constant_options(np.array([0, 0, schedule, 1]), n)
+        broken = first_violation(rules, {**shapes, **neutral})
+        alive |= broken < 0
+        first = np.where(first < 0, broken, first)
+    _count(first[~alive], rules, reasons, weight)
+    return {k: v[alive] for k, v in shapes.items()}
+
+
+def _count(broken: IntArray, rules: Sequence[Rule], reasons: Counter[str], weight: int) -> None:
+    for index, count in zip(*np.unique(broken[broken >= 0], return_counts=True), strict=True):
+        reasons[rules[int(index)].name] += int(count) * weight

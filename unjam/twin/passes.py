@@ -1,0 +1,132 @@
+"""Seconds of every pass and pair of one strategy, from its sub-operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unjam.cost.batch import FloatArray
+from unjam.cost.compute import BF16_BYTES
+from unjam.cost.layer import SUB_OPERATIONS
+from unjam.cost.memory import GRADIENT_BYTES
+from unjam.cost.network import all_gather_seconds, point_to_point_seconds
+from unjam.twin.inputs import StepInputs
+from unjam.twin.pair import all_backwards, all_pairs
+from unjam.twin.timeline import Durations
+
+_COLUMN = {x: i for i, x in enumerate(SUB_OPERATIONS)}
+
+# Which sub-operations each column of `unjam.twin.pair`'s table sums.
+_TABLE = (
+    ("A_f", "shard_A_f"),
+    ("E_f", "shard_E_f"),
+    ("A_b", "shard_A_b", "recompute_A", "recompute_shard"),
+    ("A_w",),
+    ("E_b", "shard_E_b", "recompute_E", "recompute_ep"),
+    ("E_w",),
+    ("D_f",),
+    ("C_f",),
+    ("D_b",),
+    ("C_b",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Which communication a simulation counts; the rest takes no time.
+
+    Attributes:
+        ep: dispatch and combine.
+        others: TP, CP, pipeline sends, gradients and parameters.
+    """
+
+    ep: bool = True
+    others: bool = True
+
+
+def operation_table(seconds: FloatArray, communication: Communication) -> FloatArray:
+    """Reduce ``[U, len(SUB_OPERATIONS)]`` to the ``[U, 10]`` table that the passes read."""
+    kept = seconds.copy()
+    if not communication.ep:
+        kept[:, [_COLUMN[x] for x in ("D_f", "C_f", "D_b", "C_b", "recompute_ep")]] = 0
+    if not communication.others:
+        kept[:, [i for x, i in _COLUMN.items() if "shard" in x]] = 0
+    columns = [kept[:, [_COLUMN[x] for x in names]].sum(axis=1) for names in _TABLE]
+    return np.ascontiguousarray(np.stack(columns, axis=1))
+
+
+def pass_durations(inputs: StepInputs, communication: Communication) -> Durations:
+    """Durations of all passes; pairs and split backwards exist in overlapping schedules only."""
+    strategy = inputs.strategy
+    ops = operation_table(inputs.seconds, communication)
+    forward = inputs.per_stage(ops[:, [0, 1, 6, 7]].sum(axis=1))
+    overlaps = strategy.schedule == "adaptive"
+    shape = (strategy.pp, strategy.vpp)
+    if overlaps:
+        gradient, weight = all_backwards(ops, inputs.units, inputs.offsets)
+        pairs = all_pairs(ops, inputs.units, inputs.offsets, *shape)
+    else:
+        # Without a split the gradient is sent when the whole backward is done.
+        gradient = inputs.per_stage(ops[:, [2, 3, 4, 5, 8, 9]].sum(axis=1))
+        weight = np.zeros_like(gradient)
+        pairs = np.zeros((3, strategy.pp, strategy.vpp, strategy.vpp))
+    if strategy.zero > 1 and communication.others:
+        forward, gradient = _with_sharded_states(inputs, forward, gradient)
+    send, ready = np.zeros_like(forward), np.zeros_like(forward)
+    if communication.others:
+        send, ready = _send_seconds(inputs), _ready_seconds(inputs)
+    total, f_sent, b_sent = pairs
+    return Durations(forward, gradient, weight, total, f_sent, b_sent, send, ready)
+
+
+def _send_seconds(inputs: StepInputs) -> FloatArray:
+    """Pipeline send of each stage's activation (or gradient): each TP rank sends its slice."""
+    strategy = inputs.strategy
+    stages = strategy.pp * strategy.vpp
+    if strategy.pp == 1:
+        return np.zeros(stages)
+    tokens = strategy.mbs * inputs.job.seq_len / (strategy.cp * strategy.tp)
+    size = np.array([tokens * inputs.model.hidden * BF16_BYTES])
+    stride = np.array([strategy.devices // strategy.pp])
+    return np.repeat(point_to_point_seconds(inputs.cluster, size, stride), stages)
+
+
+def reduction_seconds(inputs: StepInputs, bytes_per_parameter: float) -> FloatArray:
+    """Reduce-scatter (or all-gather) of every stage's parameters over its data-parallel ranks.
+
+    Dense parameters over CP * DP ranks, routed experts over EDP ranks; they share the links, so
+    they follow one another. ``[P*V]`` seconds.
+    """
+    strategy = inputs.strategy
+    dense = inputs.per_stage(inputs.dense) * bytes_per_parameter
+    routed = inputs.per_stage(inputs.routed) * bytes_per_parameter
+    like = np.ones(len(dense), dtype=np.int64)
+    return np.asarray(
+        all_gather_seconds(
+            inputs.cluster, dense, like * strategy.cp * strategy.dp, like * strategy.tp
+        )
+        + all_gather_seconds(
+            inputs.cluster, routed, like * strategy.edp, like * strategy.etp * strategy.ep
+        )
+    )
+
+
+def _ready_seconds(inputs: StepInputs) -> FloatArray:
+    """When the updated parameters of each stage have been gathered, chunk after chunk."""
+    strategy = inputs.strategy
+    if strategy.zero not in {1, 2}:
+        return np.zeros(strategy.pp * strategy.vpp)
+    gather = reduction_seconds(inputs, BF16_BYTES).reshape(strategy.vpp, strategy.pp)
+    return np.asarray(np.cumsum(gather, axis=0).ravel())
+
+
+def _with_sharded_states(
+    inputs: StepInputs, forward: FloatArray, backward: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """ZeRO-2 and 3 move gradients (and weights) in every micro-batch, beside the computation."""
+    scatter = reduction_seconds(inputs, GRADIENT_BYTES)
+    if inputs.strategy.zero < 3:
+        return forward, np.maximum(backward, scatter)
+    gather = reduction_seconds(inputs, BF16_BYTES)
+    return np.maximum(forward, gather), np.maximum(backward, gather + scatter)
