@@ -1,0 +1,268 @@
+"""The search: bound every valid strategy, simulate the promising ones, keep the best.
+
+Strategies are simulated in the order of their lower bounds, until the next bound is no better
+than the last of the best that are asked for. So no strategy that was left out can be better.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from unjam.cost.batch import Batch, FloatArray, IntArray
+from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.schedule.registry import build_schedule
+from unjam.search.bounds import group_bounds
+from unjam.search.layout import balanced_layout
+from unjam.search.published import compare_published
+from unjam.search.result import SearchResult
+from unjam.search.rules import rules as rules_of
+from unjam.search.space import Fixed, Space, enumerate_space
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.clusters import cluster_to_mapping
+from unjam.spec.errors import InputError
+from unjam.spec.layout import format_layout
+from unjam.spec.model import ModelSpec
+from unjam.spec.plan import Plan
+from unjam.spec.strategy import SCHEDULES, JobSpec
+from unjam.twin.inputs import StepInputs, step_inputs
+from unjam.twin.memory import GIB, rank_memory
+from unjam.twin.step import step_result, step_seconds
+from unjam.twin.units import HEAD, MTP_HEAD, UnitCosts, unit_costs
+
+Layout = tuple[tuple[str, ...], ...]
+Progress = Callable[[float], None]
+
+_COSTED_BY = ("tp", "cp", "mbs", "ep", "etp", "dispatcher", "recompute")
+_SHAPED_BY = ("tp", "pp", "vpp", "ep", "etp", "cp", "dp", "mbs")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Valid strategies with their costs and bounds.
+
+    Attributes:
+        batch: the strategies, N of them.
+        costs: unit costs of the M distinct cost keys.
+        key: which of the M each strategy has, ``[N]``.
+        layouts: distinct layouts.
+        layout: which of them each strategy has, ``[N]``.
+        seconds: lower bound of the step, ``[N]``.
+        bytes: lower bound of the fullest device, ``[N]``.
+    """
+
+    batch: Batch
+    costs: UnitCosts
+    key: IntArray
+    layouts: tuple[Layout, ...]
+    layout: IntArray
+    seconds: FloatArray
+    bytes: FloatArray
+
+
+@dataclass
+class Found:
+    """The best strategy of every parallel shape simulated so far, and how the search went."""
+
+    best: dict[tuple[int, ...], tuple[float, StepInputs]] = field(default_factory=dict)
+    simulated: int = 0
+    misfits: int = 0
+    smallest_bytes: float = np.inf
+
+    def limit(self, top: int) -> float:
+        """Step seconds that a new shape has to beat."""
+        times = heapq.nsmallest(top, (x for x, _ in self.best.values()))
+        return times[-1] if len(times) == top else np.inf
+
+
+def plan_job(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    *,
+    top: int = 10,
+    fixed: Fixed | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Find the fastest strategies that fit.
+
+    Args:
+        model: the model.
+        cluster: the cluster.
+        job: the job.
+        top: how many parallel shapes to return; options are already the best of each shape.
+        fixed: degrees and options to hold, e.g. ``{"tp": 8, "dispatcher": "dedup"}``.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        InputError: no strategy is valid, or none fits; the message says what would.
+    """
+    begin = time.perf_counter()
+    report = progress or (lambda share: None)
+    space = enumerate_space(model, cluster, job, rules_of(model, cluster, job), fixed or {})
+    if not len(space.valid):
+        raise InputError(_why_nothing_is_valid(space, job))
+    report(0.1)
+    candidates = bound_candidates(model, cluster, job, space.valid)
+    report(0.3)
+    found = _best_first(model, cluster, job, candidates, top, report)
+    if not found.best:
+        raise InputError(_why_nothing_fits(cluster, job, candidates, found))
+    ranked = heapq.nsmallest(top, found.best.values(), key=lambda x: x[0])
+    best = tuple(step_result(inputs) for _, inputs in ranked)
+    report(1.0)
+    pruned = len(space.valid) - found.simulated
+    over = int((candidates.bytes > cluster.device.memory_bytes).sum()) + found.misfits
+    invalid = space.raw - len(space.valid)
+    counts = {"raw": space.raw, "invalid": invalid, "pruned": pruned, "simulated": found.simulated}
+    published, notes = compare_published(model, cluster, job, best)
+    return SearchResult(
+        model=model,
+        cluster=cluster,
+        job=job,
+        best=best,
+        counts=counts,
+        invalid_by_reason=space.invalid_by_reason,
+        pruned_by_bound={"memory": over, "time": pruned - over},
+        seconds=time.perf_counter() - begin,
+        published=published,
+        notes=notes,
+    )
+
+
+def bound_candidates(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, batch: Batch
+) -> Candidates:
+    """Cost the distinct keys, choose layouts, and bound every strategy."""
+    columns = np.stack([getattr(batch, x) for x in _COSTED_BY], axis=1)
+    _, first, key = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    key = key.ravel()
+    costs = unit_costs(LayerContext(model, cluster, job, batch.take(first)))
+    ratios = _head_ratios(costs, model)[key]
+    micro_batches = job.global_batch // (batch.dp * batch.mbs)
+    groups = np.stack([batch.pp, batch.vpp, batch.schedule, micro_batches, ratios], axis=1)
+    rows, member = np.unique(groups, axis=0, return_inverse=True)
+    order = np.argsort(member.ravel(), kind="stable")
+    edges = np.searchsorted(member.ravel()[order], np.arange(len(rows) + 1))
+    seconds, size = np.empty(len(batch)), np.empty(len(batch))
+    layout = np.empty(len(batch), dtype=np.int64)
+    index: dict[Layout, int] = {}
+    for g, (pp, vpp, schedule, m, ratio) in enumerate(rows.tolist()):
+        inside = order[edges[g] : edges[g + 1]]
+        chosen = stage_layout(len(model.layers), len(model.mtp), pp, vpp, ratio)
+        orders = build_schedule(SCHEDULES[schedule], pp, vpp, m)
+        part = costs.take(key[inside])
+        bounds = group_bounds(cluster, job, batch.take(inside), part, orders, chosen)
+        seconds[inside], size[inside] = bounds.seconds, bounds.bytes
+        layout[inside] = index.setdefault(chosen, len(index))
+    return Candidates(batch, costs, key, tuple(index), layout, seconds, size)
+
+
+def _head_ratios(costs: UnitCosts, model: ModelSpec) -> IntArray:
+    """Time of the output stage over a layer's, in quarters of a layer, per cost key."""
+    compute = [i for i, x in enumerate(SUB_OPERATIONS) if x not in {"D_f", "C_f", "D_b", "C_b"}]
+    total = costs.seconds[:, compute].sum(axis=1)
+    mean = np.mean([total[u] for u in costs.kinds.of_layer], axis=0)
+    head = total[HEAD] + len(model.mtp) * total[MTP_HEAD]
+    return np.asarray(np.round(4 * head / np.maximum(mean, 1e-12)), dtype=np.int64)
+
+
+@lru_cache(maxsize=4096)
+def stage_layout(layers: int, mtp: int, pp: int, vpp: int, head_quarters: int) -> Layout:
+    """Layers of each stage, balanced with the output stage worth ``head_quarters / 4`` layers.
+
+    An MTP module counts as one layer, the embedding as a tenth.
+    """
+    return balanced_layout(pp * vpp, pp, np.ones(layers), head_quarters / 4, np.ones(mtp), 0.1)
+
+
+def _best_first(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    candidates: Candidates,
+    top: int,
+    report: Progress,
+) -> Found:
+    found = Found()
+    limit_bytes = cluster.device.memory_bytes
+    fits = np.flatnonzero(candidates.bytes <= limit_bytes)
+    order = fits[np.argsort(candidates.seconds[fits], kind="stable")]
+    shapes = np.stack([getattr(candidates.batch, x) for x in _SHAPED_BY], axis=1)
+    bound = found.limit(top)
+    for done, i in enumerate(order.tolist()):
+        if candidates.seconds[i] >= bound:
+            break
+        shape = tuple(shapes[i].tolist())
+        known = found.best.get(shape)
+        if known and candidates.seconds[i] >= known[0]:
+            continue
+        inputs = _inputs_of(model, cluster, job, candidates, i)
+        peak = float(rank_memory(inputs).peak.max()) * GIB
+        found.smallest_bytes = min(found.smallest_bytes, peak)
+        if peak > limit_bytes:
+            found.misfits += 1
+            continue
+        seconds = step_seconds(inputs)
+        found.simulated += 1
+        if known is None or seconds < known[0]:
+            found.best[shape] = (seconds, inputs)
+            bound = found.limit(top)
+        if done % 64 == 0:
+            report(0.3 + 0.6 * (1 - np.exp(-found.simulated / 500)))
+    return found
+
+
+def _inputs_of(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, candidates: Candidates, i: int
+) -> StepInputs:
+    layout = candidates.layouts[candidates.layout[i]]
+    one = np.array([i])
+    batch = candidates.batch.take(one)
+    costs = candidates.costs.take(candidates.key[one])
+    strategy = batch.strategy(0, format_layout(layout))
+    return step_inputs(model, cluster, job, strategy, batch, costs, layout)
+
+
+def _why_nothing_is_valid(space: Space, job: JobSpec) -> str:
+    common = ", ".join(list(space.invalid_by_reason)[:3]) or "no combination of the fixed values"
+    return (
+        f"no valid strategy for {job.devices} devices, sequence {job.seq_len}, global batch "
+        f"{job.global_batch}: {space.raw} combinations break {common}; "
+        "try another --devices or --global-batch, or free what --fix holds"
+    )
+
+
+def _why_nothing_fits(
+    cluster: ClusterSpec, job: JobSpec, candidates: Candidates, found: Found
+) -> str:
+    need = min(float(candidates.bytes.min()), found.smallest_bytes)
+    have = cluster.device.memory_bytes
+    # Static bytes shrink at best in proportion to the devices.
+    own = max(have - cluster.device.reserved_bytes, 1.0)
+    factor = max((need - cluster.device.reserved_bytes) / own, 1.0)
+    enough = 1 << int(np.ceil(np.log2(job.devices * factor)))
+    return (
+        f"--devices {job.devices}: too small for this model: the leanest strategy needs "
+        f"{need / GIB:.1f} GiB on a device that has {have / GIB:.1f} GiB; "
+        f"about {max(enough, 2 * job.devices)} devices would fit"
+    )
+
+
+def make_plan(model_name: str, model_config: Mapping[str, Any], result: SearchResult) -> Plan:
+    """The best strategy of a search as a plan."""
+    best = result.best[0]
+    return Plan(
+        model_name=model_name,
+        model_config=dict(model_config),
+        cluster=cluster_to_mapping(result.cluster),
+        job=result.job,
+        strategy=best.strategy,
+        prediction=best.prediction,
+    )

@@ -1,0 +1,122 @@
+"""Published figures beside the twin's predictions, and why the twin would choose otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unjam.search.layout import balanced_layout
+from unjam.search.result import PublishedResult
+from unjam.search.rules import explain_invalid
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.errors import InputError
+from unjam.spec.layout import format_layout
+from unjam.spec.model import ModelSpec
+from unjam.spec.published import PublishedRun, published_runs
+from unjam.spec.strategy import RECOMPUTE, JobSpec, Strategy
+from unjam.twin.result import StepResult
+from unjam.twin.step import simulate_step
+
+# Global batches of published runs are often not printed; one sequence per device is their order
+# of magnitude for Pangu Ultra MoE and keeps M the same at 4096 and 6144 devices.
+SEQUENCES_PER_DEVICE = 1
+
+
+def compare_published(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, best: Sequence[StepResult]
+) -> tuple[tuple[PublishedResult, ...], tuple[str, ...]]:
+    """Predict every published run of this model on this cluster.
+
+    Returns:
+        The runs beside their predictions, and notes on where the best differs from them.
+    """
+    results, notes = [], []
+    for run in published_runs(model.name, cluster.name):
+        simulated, note = _predict(model, cluster, job, run)
+        predicted = None
+        if simulated:
+            rate = simulated.prediction.tokens_per_second_per_device
+            predicted = rate * run.devices
+            if run.devices == job.devices and best:
+                notes.append(_difference(simulated, best[0]))
+        results.append(
+            PublishedResult(
+                run.label, run.devices, run.tokens_per_second, predicted, run.source, note
+            )
+        )
+    return tuple(results), tuple(dict.fromkeys(notes))
+
+
+def _predict(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, run: PublishedRun
+) -> tuple[StepResult | None, str]:
+    if run.strategy is None:
+        return None, "the strategy was not published"
+    batch = run.global_batch or SEQUENCES_PER_DEVICE * run.devices
+    there = replace(
+        job, devices=run.devices, seq_len=run.seq_len or job.seq_len, global_batch=batch
+    )
+    note = f"predicted with global batch {batch}"
+    if not run.global_batch:
+        note += " (not published)"
+    return fitting_result(model, cluster, there, run.strategy, note)
+
+
+def fitting_result(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy, note: str = ""
+) -> tuple[StepResult | None, str]:
+    """Simulate `strategy` with the fastest recomputation that fits, else say why not."""
+    layout = strategy.layout or default_layout(model, strategy)
+    leanest: StepResult | None = None
+    reasons: list[str] = []
+    options = RECOMPUTE if strategy.recompute == "none" else (strategy.recompute,)
+    for recompute in options:
+        candidate = replace(strategy, recompute=recompute, layout=layout)
+        reasons = explain_invalid(model, cluster, job, candidate) or reasons
+        if explain_invalid(model, cluster, job, candidate):
+            continue
+        try:
+            result = simulate_step(model, cluster, job, candidate)
+        except InputError as error:
+            reasons = [str(error)]
+            continue
+        if result.prediction.peak_memory_gib <= result.limit_gib:
+            return result, f"{note}, recompute {recompute}"
+        if leanest is None or result.prediction.peak_memory_gib < (
+            leanest.prediction.peak_memory_gib
+        ):
+            leanest = result
+    if leanest:
+        need = leanest.prediction.peak_memory_gib
+        return leanest, f"{note}; by the twin's count it needs {need:.1f} GiB and does not fit"
+    return None, reasons[0] if reasons else "not valid"
+
+
+def default_layout(model: ModelSpec, strategy: Strategy) -> str:
+    """A balanced layout for a strategy that was given without one; the head weighs one layer."""
+    stages = balanced_layout(
+        strategy.pp * strategy.vpp,
+        strategy.pp,
+        np.ones(len(model.layers)),
+        1.0 + len(model.mtp),
+        np.ones(len(model.mtp)),
+        0.1,
+    )
+    return format_layout(stages)
+
+
+def _difference(published: StepResult, best: StepResult) -> str:
+    """Why the best beats the published strategy, in words."""
+    there, here = published.prediction, best.prediction
+    gain = there.step_seconds / here.step_seconds - 1
+    label = f"{published.strategy} ({published.strategy.schedule}, {published.strategy.dispatcher})"
+    if gain <= 0.005:
+        return f"the published strategy {label} is as fast as the best found"
+    gaps = {name: there.time_seconds[name] - here.time_seconds[name] for name in there.time_seconds}
+    largest = sorted(gaps.items(), key=lambda x: -x[1])[:2]
+    saved = " and ".join(f"{name} (-{value:.2f} s)" for name, value in largest if value > 0)
+    return (
+        f"the best found is {gain:.1%} faster than the published strategy {label}: it saves {saved}"
+    )
