@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unjam.cost.batch import batch_of
-from unjam.cost.dispatch import cross_node_copies, dispatch_seconds, node_needed
+from unjam.cost.dispatch import cross_node_copies, dispatch_seconds, node_needed, rank_imbalance
 from unjam.cost.network import (
     all_gather_seconds,
     all_reduce_seconds,
@@ -119,7 +119,7 @@ def test_one_rank_dispatches_in_no_time() -> None:
     layer = model.moe
     assert layer
     out = dispatch_seconds(
-        small_cluster(), layer, 512, batch_of([strategy]), np.array([1024.0]), 1.0
+        small_cluster(), layer, 512, batch_of([strategy]), np.array([1024.0]), np.ones(1)
     )
     assert out.total[0] == 0
 
@@ -131,7 +131,7 @@ def test_hierarchical_dispatch_across_nodes_beats_flat() -> None:
         for x in DISPATCHERS
     ]
     out = dispatch_seconds(
-        small_cluster(), layer, 4096, batch_of(strategies), np.full(3, 1024.0), 1.0
+        small_cluster(), layer, 4096, batch_of(strategies), np.full(3, 1024.0), np.ones(3)
     )
     flat, gather, dedup = out.total
     row = 1024 * 4096 * 2
@@ -147,3 +147,20 @@ def test_imbalance_scales_dispatch() -> None:
     assert dispatch_seconds(*args, 1.5).total == pytest.approx(
         1.5 * dispatch_seconds(*args, 1).total
     )
+
+
+@given(ep=st.sampled_from([1, 2, 8, 32, 256]), imbalance=st.floats(1.0, 8.0))
+def test_rank_imbalance_lies_between_even_and_the_expert(ep: int, imbalance: float) -> None:
+    skew = rank_imbalance(moe(256, 8), one(ep), imbalance)[0]
+    assert 1 <= skew <= imbalance + 1e-9
+    if ep == 256:
+        assert skew == pytest.approx(imbalance)
+
+
+def test_rank_imbalance_equals_sampling() -> None:
+    rng = np.random.default_rng(0)
+    loads = np.maximum(rng.normal(1.0, 0.2, size=(4000, 256)), 0)
+    expert = (loads.max(1) / loads.mean(1)).mean()
+    ranks = loads.reshape(4000, 32, 8).mean(2)
+    measured = (ranks.max(1) / ranks.mean(1)).mean()
+    assert rank_imbalance(moe(256, 8), one(32), expert)[0] == pytest.approx(measured, rel=0.02)

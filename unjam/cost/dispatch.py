@@ -8,7 +8,7 @@ flat ``k (N-1)/N``; hierarchical all-gather ``N-1``; hierarchical de-duplicated
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
+from math import comb, log
 
 import numpy as np
 
@@ -36,6 +36,19 @@ class DispatchSeconds:
     def total(self) -> FloatArray:
         """Both, one after the other."""
         return self.inter + self.intra
+
+
+def rank_imbalance(moe: MoE, ep: IntArray, imbalance: float) -> FloatArray:
+    """Tokens of the heaviest EP rank over the mean, from those of the heaviest expert.
+
+    With E independent expert loads the largest lies ``c sqrt(2 ln E)`` above the mean; the sums of
+    E/EP of them spread by ``c sqrt(EP/E)`` and their largest lies ``sqrt(2 ln EP)`` of that above:
+    ``1 + (x - 1) sqrt(EP/E * ln EP / ln E)``.
+    """
+    if moe.experts <= 1:
+        return np.ones(ep.shape)
+    spread = ep / moe.experts * np.log(ep) / log(moe.experts)
+    return np.asarray(1 + (imbalance - 1) * np.sqrt(spread))
 
 
 def node_needed(moe: MoE, nodes: int) -> float:
@@ -70,7 +83,12 @@ def cross_node_copies(moe: MoE, nodes: IntArray, dispatcher: IntArray) -> FloatA
 
 
 def dispatch_seconds(
-    cluster: ClusterSpec, moe: MoE, hidden: int, batch: Batch, tokens: FloatArray, imbalance: float
+    cluster: ClusterSpec,
+    moe: MoE,
+    hidden: int,
+    batch: Batch,
+    tokens: FloatArray,
+    imbalance: FloatArray,
 ) -> DispatchSeconds:
     """Seconds to bring `tokens` of each rank to their experts (or back).
 
@@ -82,7 +100,7 @@ def dispatch_seconds(
         hidden: width D of a token.
         batch: strategies.
         tokens: tokens per rank before dispatch, ``[N]``.
-        imbalance: max/mean of the tokens that EP ranks receive.
+        imbalance: max/mean of the tokens that EP ranks receive, ``[N]``.
     """
     row = tokens * hidden * BF16_BYTES * imbalance
     local = members(cluster, batch.ep, batch.etp)[0]

@@ -23,7 +23,7 @@ from unjam.cost.compute import (
     matmul_seconds,
     vector_seconds,
 )
-from unjam.cost.dispatch import dispatch_seconds
+from unjam.cost.dispatch import dispatch_seconds, rank_imbalance
 from unjam.cost.network import all_gather_seconds
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, ModelSpec, MoE
@@ -78,9 +78,13 @@ class LayerContext:
         """Tokens of a micro-batch that a rank holds under sequence parallelism."""
         return self.tokens / self.batch.tp
 
+    def imbalance(self, moe: MoE) -> FloatArray:
+        """Tokens of the heaviest EP rank over the mean."""
+        return rank_imbalance(moe, self.batch.ep, self.job.imbalance)
+
     def received(self, moe: MoE) -> FloatArray:
         """Token copies that the heaviest EP rank computes."""
-        return self.own_tokens * moe.top_k * self.batch.etp * self.job.imbalance
+        return self.own_tokens * moe.top_k * self.batch.etp * self.imbalance(moe)
 
 
 def layer_seconds(context: LayerContext, layer: Layer) -> LayerSeconds:
@@ -152,8 +156,9 @@ def _add_attention(context: LayerContext, attention: Attention, ops: dict[str, F
     ops["A_w"] += matmuls
     shard = _shard_seconds(context, attention.linears)
     gather = _key_gather_seconds(context, attention)
-    ops["shard_A_f"] += shard + np.maximum(gather - core, 0.0)
-    ops["shard_A_b"] += shard + np.maximum(2 * gather - core_back, 0.0)
+    merge = _merge_seconds(context, attention)
+    ops["shard_A_f"] += shard + np.maximum(gather - core, 0.0) + merge
+    ops["shard_A_b"] += shard + np.maximum(2 * gather - core_back, 0.0) + 2 * merge
     up = tuple(x for x in attention.linears if x.name in {"q_b", "kv_b"})
     if attention.kind == "mla":
         again = _matmuls(context, up) + rotary
@@ -167,6 +172,17 @@ def _key_gather_seconds(context: LayerContext, attention: Attention) -> FloatArr
     heads = np.minimum(batch.tp, attention.kv_heads) if attention.kv_heads else batch.tp
     total = batch.mbs * context.job.seq_len * width / heads * BF16_BYTES
     return all_gather_seconds(context.cluster, total, batch.cp, batch.tp)
+
+
+def _merge_seconds(context: LayerContext, attention: Attention) -> FloatArray:
+    """Ring attention corrects its fp32 running output after each of CP-1 further blocks.
+
+    Reads the block's bf16 and the running fp32 output and writes the latter
+    [Liu et al. 2023, "Ring Attention"]; backward accumulates three gradients.
+    """
+    width = attention.heads / context.batch.tp * attention.v_head_dim
+    moved = (context.batch.cp - 1) * context.tokens * width * 10
+    return np.where(context.batch.cp > 1, vector_seconds(context.cluster.device, moved), 0.0)
 
 
 def _add_dense(context: LayerContext, ffn: DenseFFN, ops: dict[str, FloatArray]) -> None:
@@ -183,7 +199,7 @@ def _add_dense(context: LayerContext, ffn: DenseFFN, ops: dict[str, FloatArray])
 
 
 def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> None:
-    batch, job, device = context.batch, context.job, context.cluster.device
+    batch, device = context.batch, context.cluster.device
     routed, act, moved = _routed_seconds(context, moe)
     shared = _own_matmuls(context, moe.shared)
     shared_act = vector_seconds(device, 3 * context.own_tokens * moe.shared_width * BF16_BYTES)
@@ -198,8 +214,9 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     ops["A_f"] += router + permute
     ops["A_b"] += router + VECTOR_BACKWARD * permute
     ops["A_w"] += router
+    skew = context.imbalance(moe)
     hop = dispatch_seconds(
-        context.cluster, moe, context.model.hidden, batch, context.own_tokens, job.imbalance
+        context.cluster, moe, context.model.hidden, batch, context.own_tokens, skew
     ).total
     for name in ("D_f", "C_f", "D_b", "C_b"):
         ops[name] += hop

@@ -24,6 +24,11 @@ RECOMPUTE: dict[str, frozenset[str]] = {
 }
 
 
+# Batch-level MaxVio = max/mean - 1 of balanced training is about 0.5 [Wang et al. 2024,
+# "Auxiliary-Loss-Free Load Balancing"]; unbalanced serving traces reach 5 to 8.
+DEFAULT_IMBALANCE = 1.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What one training step has to do.
@@ -33,14 +38,15 @@ class JobSpec:
         seq_len: tokens of a sequence.
         global_batch: sequences of one step (GBS).
         dtype: matmul precision: ``bf16``, or ``fp8`` (matmuls in FP8, the rest in BF16).
-        imbalance: tokens of the heaviest EP rank over the mean (max/mean).
+        imbalance: tokens of the heaviest expert over the mean (max/mean), 1 = even. An EP rank
+            with several experts sees less of it; see `unjam.cost.dispatch.rank_imbalance`.
     """
 
     devices: int
     seq_len: int
     global_batch: int
     dtype: Dtype = "bf16"
-    imbalance: float = 1.0
+    imbalance: float = DEFAULT_IMBALANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,13 +71,14 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
         gradient = inputs.per_stage(ops[:, [2, 3, 4, 5, 8, 9]].sum(axis=1))
         weight = np.zeros_like(gradient)
         pairs = np.zeros((3, strategy.pp, strategy.vpp, strategy.vpp))
-    if strategy.zero > 1 and communication.others:
-        forward, gradient = _with_sharded_states(inputs, forward, gradient)
     send, ready = np.zeros_like(forward), np.zeros_like(forward)
     if communication.others:
         send, ready = _send_seconds(inputs), _ready_seconds(inputs)
     total, f_sent, b_sent = pairs
-    return Durations(forward, gradient, weight, total, f_sent, b_sent, send, ready)
+    durations = Durations(forward, gradient, weight, total, f_sent, b_sent, send, ready)
+    if strategy.zero > 1 and communication.others:
+        return _with_sharded_states(inputs, durations)
+    return durations
 
 
 def _send_seconds(inputs: StepInputs) -> FloatArray:
@@ -121,12 +122,21 @@ def _ready_seconds(inputs: StepInputs) -> FloatArray:
     return np.asarray(np.cumsum(gather, axis=0).ravel())
 
 
-def _with_sharded_states(
-    inputs: StepInputs, forward: FloatArray, backward: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """ZeRO-2 and 3 move gradients (and weights) in every micro-batch, beside the computation."""
+def _with_sharded_states(inputs: StepInputs, durations: Durations) -> Durations:
+    """ZeRO-2 and 3 move gradients (and weights) in every micro-batch.
+
+    They run beside the computation, but on the links that EP communication uses too, so a pass
+    lasts at least as long as everything it has to communicate.
+    """
     scatter = reduction_seconds(inputs, GRADIENT_BYTES)
-    if inputs.strategy.zero < 3:
-        return forward, np.maximum(backward, scatter)
-    gather = reduction_seconds(inputs, BF16_BYTES)
-    return np.maximum(forward, gather), np.maximum(backward, gather + scatter)
+    gather = reduction_seconds(inputs, BF16_BYTES) * (inputs.strategy.zero >= 3)
+    dispatched = sum(inputs.operation(x) for x in ("D_f", "C_f"))
+    returned = sum(inputs.operation(x) for x in ("D_b", "C_b", "recompute_ep"))
+    forward_least = gather + dispatched
+    backward_least = gather + scatter + returned
+    shape = (inputs.strategy.vpp, inputs.strategy.pp)
+    f, b = forward_least.reshape(shape).T, backward_least.reshape(shape).T
+    pair = np.maximum(durations.pair, f[:, :, None] + b[:, None, :])
+    gradient = np.maximum(durations.input_gradient, backward_least - durations.weight_gradient)
+    forward = np.maximum(durations.forward, forward_least)
+    return replace(durations, forward=forward, input_gradient=gradient, pair=pair)
