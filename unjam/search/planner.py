@@ -140,16 +140,16 @@ def bound_candidates(
     model: ModelSpec, cluster: ClusterSpec, job: JobSpec, batch: Batch
 ) -> Candidates:
     """Cost the distinct keys, choose layouts, and bound every strategy."""
-    columns = np.stack([getattr(batch, x) for x in _COSTED_BY], axis=1)
-    _, first, key = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-    key = key.ravel()
+    code = _row_codes([getattr(batch, x) for x in _COSTED_BY])
+    _, first, key = np.unique(code, return_index=True, return_inverse=True)
     costs = unit_costs(LayerContext(model, cluster, job, batch.take(first)))
     ratios = _head_ratios(costs, model)[key]
     micro_batches = job.global_batch // (batch.dp * batch.mbs)
-    groups = np.stack([batch.pp, batch.vpp, batch.schedule, micro_batches, ratios], axis=1)
-    rows, member = np.unique(groups, axis=0, return_inverse=True)
-    order = np.argsort(member.ravel(), kind="stable")
-    edges = np.searchsorted(member.ravel()[order], np.arange(len(rows) + 1))
+    columns = [batch.pp, batch.vpp, batch.schedule, micro_batches, ratios]
+    _, leader, member = np.unique(_row_codes(columns), return_index=True, return_inverse=True)
+    rows = np.stack(columns, axis=1)[leader]
+    order = np.argsort(member, kind="stable")
+    edges = np.searchsorted(member[order], np.arange(len(rows) + 1))
     seconds, size = np.empty(len(batch)), np.empty(len(batch))
     layout = np.empty(len(batch), dtype=np.int64)
     index: dict[Layout, int] = {}
@@ -162,6 +162,14 @@ def bound_candidates(
         seconds[inside], size[inside] = bounds.seconds, bounds.bytes
         layout[inside] = index.setdefault(chosen, len(index))
     return Candidates(batch, costs, key, tuple(index), layout, seconds, size)
+
+
+def _row_codes(columns: list[IntArray]) -> IntArray:
+    """One integer per row of non-negative columns, equal only for equal rows."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        code = code * (int(column.max()) + 1) + column
+    return code
 
 
 def _head_ratios(costs: UnitCosts, model: ModelSpec) -> IntArray:
