@@ -44,7 +44,7 @@ def compute_seconds(ops: np.ndarray, layers: int) -> float:
 @given(st.tuples(*[seconds] * 6), st.tuples(*[seconds] * 4))
 def test_pair_is_between_compute_and_serial(c: tuple[float, ...], d: tuple[float, ...]) -> None:
     ops = np.array([[*c, *d]])
-    total, forward_sent, backward_sent = pair(ops, UNITS, UNITS)
+    total, forward_sent, backward_sent = pair(ops, UNITS, UNITS, 0.0)
     compute = compute_seconds(ops, len(UNITS))
     assert compute - 1e-9 <= total <= 3 * ops.sum() + 1e-9
     assert total >= 3 * sum(d) - 1e-9 or total >= compute - 1e-9
@@ -61,7 +61,7 @@ def test_six_conditions_hide_everything_inside(c: tuple[float, ...], share: floa
         (e_b + e_w + e_f) / 2, e_w + e_f, (a_f + a_b + a_w) / 2, a_f + a_w,
     )  # fmt: skip
     ops = np.array([[a_f, e_f, a_b, a_w, e_b, e_w, most, most, most, most]])
-    total, _, _ = pair(ops, UNITS, UNITS)
+    total, _, _ = pair(ops, UNITS, UNITS, 0.0)
     # The first C_b has nothing before it but A_f, the last C_f nothing after it but A_b and A_w:
     # only those two edges of the pair may show.
     assert total <= compute_seconds(ops, 3) + 2 * most + 1e-9
@@ -69,7 +69,7 @@ def test_six_conditions_hide_everything_inside(c: tuple[float, ...], share: floa
 
 def test_pair_without_communication_is_the_sum() -> None:
     ops = table(A_f=1, E_f=2, A_b=1.5, A_w=0.5, E_b=2, E_w=1)
-    total, forward_sent, backward_sent = pair(ops, UNITS, UNITS)
+    total, forward_sent, backward_sent = pair(ops, UNITS, UNITS, 0.0)
     assert total == pytest.approx(3 * 8)
     assert backward_sent == pytest.approx(total - 0.5)  # the last A_w trails the send
     assert forward_sent < backward_sent
@@ -77,10 +77,10 @@ def test_pair_without_communication_is_the_sum() -> None:
 
 def test_uneven_chunks_run_the_rest_alone() -> None:
     ops = table(A_f=1, E_f=1, A_b=1, A_w=1, E_b=1, E_w=1)
-    total, _, _ = pair(ops, UNITS, UNITS[:1])
+    total, _, _ = pair(ops, UNITS, UNITS[:1], 0.0)
     assert total == pytest.approx(3 * 2 + 4)
-    assert pair(ops, UNITS[:0], UNITS)[0] == pytest.approx(12)
-    assert pair(ops, UNITS[:0], UNITS[:0])[0] == 0
+    assert pair(ops, UNITS[:0], UNITS, 0.0)[0] == pytest.approx(12)
+    assert pair(ops, UNITS[:0], UNITS[:0], 0.0)[0] == 0
 
 
 def test_lone_backward_sends_before_the_weight_gradient() -> None:
@@ -108,3 +108,10 @@ def test_lone_backward_is_between_compute_and_serial(
     serial = compute + 3 * float(ops[0, [D_B, C_B]].sum())
     assert compute - 1e-9 <= total <= serial + 1e-9
     assert 0 <= sent <= total
+
+
+def test_communication_takes_its_share_of_the_compute_rate() -> None:
+    ops = table(A_f=1, E_f=1, A_b=1, A_w=1, E_b=1, E_w=1, D_f=0.3, C_f=0.3, D_b=0.3, C_b=0.3)
+    alone, beside = pair(ops, UNITS, UNITS, 0.0)[0], pair(ops, UNITS, UNITS, 0.5)[0]
+    # Communication is a fifth of the computation and half of the rate is lost meanwhile.
+    assert beside - alone == pytest.approx(0.1 * 18, rel=0.05)

@@ -27,6 +27,8 @@ class Device:
         tile: a matmul's dimensions are rounded up to a multiple of this, in elements.
         half_rows: matmul rows (tokens) at which half of `matmul_efficiency` is reached.
         kernel_seconds: time from one kernel to the next when the kernel itself is empty.
+        overlap_slowdown: share of the compute rate that EP communication takes from the kernels
+            beside it (cores that copy, memory bandwidth).
     """
 
     name: str
@@ -42,6 +44,7 @@ class Device:
     tile: int
     half_rows: float
     kernel_seconds: float
+    overlap_slowdown: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

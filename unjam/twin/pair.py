@@ -52,15 +52,34 @@ def lone_backward(ops: FloatArray, units: IntArray) -> tuple[float, float]:
 
 
 @numba.njit(cache=True)
-def pair(ops: FloatArray, forward: IntArray, backward: IntArray) -> tuple[float, float, float]:
+def _communication_share(ops: FloatArray, forward: IntArray, backward: IntArray) -> float:
+    """Communication over computation of a pair, at most 1."""
+    compute = communication = 0.0
+    for u in forward:
+        compute += ops[u, A_F] + ops[u, E_F]
+        communication += ops[u, D_F] + ops[u, C_F]
+    for u in backward:
+        compute += ops[u, A_B] + ops[u, A_W] + ops[u, E_B] + ops[u, E_W]
+        communication += ops[u, D_B] + ops[u, C_B]
+    return min(communication / compute, 1.0) if compute > 0 else 0.0
+
+
+@numba.njit(cache=True)
+def pair(
+    ops: FloatArray, forward: IntArray, backward: IntArray, slowdown: float
+) -> tuple[float, float, float]:
     """A forward of units `forward` interleaved with a backward of units `backward`.
 
     Per layer, compute runs A_f, E_b, E_w, E_f, A_b, A_w and the channel C_b, D_f, D_b, C_f
     [Adaptive Pipe; DualPipe's order with W split off]. The last A_w trails the pipeline send.
 
+    Communication takes cores or memory bandwidth from the computation beside it: while it runs,
+    computation loses the share `slowdown`, spread here over the pair.
+
     Returns:
         Duration, offset of the forward's send, offset of the backward's send, seconds.
     """
+    stretch = 1 + slowdown * _communication_share(ops, forward, backward)
     compute = channel = forward_ready = backward_ready = trailing = 0.0
     n, m = len(forward), len(backward)
     for i in range(max(n, m)):
@@ -71,33 +90,38 @@ def pair(ops: FloatArray, forward: IntArray, backward: IntArray) -> tuple[float,
         if has_b and ops[b, C_B] > 0:
             channel = gradient = max(channel, backward_ready) + ops[b, C_B]
         if has_f:
-            compute = dispatched = max(compute, forward_ready) + ops[f, A_F]
+            compute = dispatched = max(compute, forward_ready) + stretch * ops[f, A_F]
         if has_b:
-            compute = eb_done = max(compute, gradient) + ops[b, E_B]
+            compute = eb_done = max(compute, gradient) + stretch * ops[b, E_B]
         if has_f and ops[f, D_F] > 0:
             channel = dispatched = max(channel, dispatched) + ops[f, D_F]
         returned = eb_done
         if has_b:
-            compute += ops[b, E_W]
+            compute += stretch * ops[b, E_W]
             if ops[b, D_B] > 0:
                 channel = returned = max(channel, eb_done) + ops[b, D_B]
         if has_f:
-            compute = forward_ready = max(compute, dispatched) + ops[f, E_F]
+            compute = forward_ready = max(compute, dispatched) + stretch * ops[f, E_F]
             if ops[f, C_F] > 0:
                 channel = forward_ready = max(channel, forward_ready) + ops[f, C_F]
         if has_b:
-            compute = backward_ready = max(compute, returned) + ops[b, A_B]
+            compute = backward_ready = max(compute, returned) + stretch * ops[b, A_B]
             if i == m - 1:
-                trailing = ops[b, A_W]
+                trailing = stretch * ops[b, A_W]
             else:
-                compute += ops[b, A_W]
+                compute += stretch * ops[b, A_W]
     total = max(compute + trailing, forward_ready, backward_ready)
     return total, forward_ready, backward_ready
 
 
 @numba.njit(cache=True)
 def all_pairs(
-    ops: FloatArray, units: IntArray, offsets: IntArray, ranks: int, chunks: int
+    ops: FloatArray,
+    units: IntArray,
+    offsets: IntArray,
+    ranks: int,
+    chunks: int,
+    slowdown: float,
 ) -> FloatArray:
     """Every pair that can occur, ``[3, P, V, V]``: duration and both send offsets.
 
@@ -107,6 +131,7 @@ def all_pairs(
         offsets: stage s has ``units[offsets[s]:offsets[s+1]]``.
         ranks: P.
         chunks: V.
+        slowdown: share of the compute rate that concurrent communication takes.
     """
     out = np.empty((3, ranks, chunks, chunks))
     for r in range(ranks):
@@ -116,7 +141,7 @@ def all_pairs(
             for w in range(chunks):
                 t = w * ranks + r
                 backward = units[offsets[t] : offsets[t + 1]]
-                total, f_sent, b_sent = pair(ops, forward, backward)
+                total, f_sent, b_sent = pair(ops, forward, backward, slowdown)
                 out[0, r, v, w], out[1, r, v, w], out[2, r, v, w] = total, f_sent, b_sent
     return out
 

@@ -65,7 +65,8 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
     shape = (strategy.pp, strategy.vpp)
     if overlaps:
         gradient, weight = all_backwards(ops, inputs.units, inputs.offsets)
-        pairs = all_pairs(ops, inputs.units, inputs.offsets, *shape)
+        slowdown = inputs.cluster.device.overlap_slowdown
+        pairs = all_pairs(ops, inputs.units, inputs.offsets, *shape, slowdown)
     else:
         # Without a split the gradient is sent when the whole backward is done.
         gradient = inputs.per_stage(ops[:, [2, 3, 4, 5, 8, 9]].sum(axis=1))
