@@ -203,7 +203,7 @@ def _pass_legend(rows: Sequence[Sequence[Block]]) -> str:
     items = [f'<li><b class="k{k}"></b>{x}</li>' for k, x in shown.items()]
     if Kind.FB in kinds:
         items.append('<li><b class="kFB"></b>pair: forward above, backward below</li>')
-    return f'<ul class="legend">{"".join(items)}<li>later chunks are paler</li></ul>'
+    return f'<ul class="legend">{"".join(items)}<li>later chunks are fainter</li></ul>'
 
 
 def _memory_parts(best: StepResult) -> str:

@@ -226,7 +226,7 @@ def stacked_bar(parts: Mapping[str, float], whole: float, unit: str, colour: dic
         share = 100 * value / whole if whole > 0 else 0.0
         if share <= 0.02:
             continue
-        text = f"{value:.2f}" if share > 4.5 else ""
+        text = f"{value:.2f}" if share > 6.5 else ""
         cells.append(
             f'<span style="width:{share:.3f}%;background:{colour[name]}" '
             f'title="{escape(name)}: {value:.3f} {unit}">{text}</span>'

@@ -133,9 +133,10 @@ def print_search(out: Console, result: Ranking) -> None:
     if result.published:
         out.print(published_table(result.published))
     for note in result.notes:
-        out.print(f"note: {note}")
+        _say(out, f"note: {note}")
     counts = result.counts
-    out.print(
+    _say(
+        out,
         f"{counts['raw']:,} strategies: {counts['invalid']:,} invalid, {counts['pruned']:,} "
         f"pruned by bounds, {counts['simulated']:,} simulated in {result.seconds:.1f} s",
     )
@@ -146,15 +147,20 @@ def print_step(out: Console, result: StepResult, title: str) -> None:
     """Print one simulated strategy: its row, where the step goes, and the fullest device."""
     p = result.prediction
     out.print(strategies_table([result], title))
-    out.print(f"layout {result.strategy.layout}")
+    _say(out, f"layout {result.strategy.layout}")
     time = ", ".join(f"{k} {v:.3f} s" for k, v in p.time_seconds.items() if abs(v) >= 5e-4)
-    out.print(f"time: {time}")
+    _say(out, f"time: {time}")
     memory = ", ".join(f"{k} {v:.2f}" for k, v in p.memory_gib.items() if v >= 5e-3)
-    out.print(f"GiB of rank {p.peak_memory_rank}, of {result.limit_gib:.1f}: {memory}")
+    _say(out, f"GiB of rank {p.peak_memory_rank}, of {result.limit_gib:.1f}: {memory}")
     _print_basis(out, [result])
 
 
 def _print_basis(out: Console, results: Sequence[StepResult]) -> None:
-    out.print(FLOP_CONVENTION)
+    _say(out, FLOP_CONVENTION)
     for basis in dict.fromkeys(x.prediction.calibrated_on for x in results):
-        out.print(f"calibrated on: {basis}")
+        _say(out, f"calibrated on: {basis}")
+
+
+def _say(out: Console, line: str) -> None:
+    """Print a line of text as it is: a break in the middle would spoil searching a log."""
+    out.print(line, soft_wrap=True)
