@@ -23,6 +23,9 @@ OPTIMIZER_BYTES = 12
 FP8_WEIGHT_BYTES = 2
 # Allocator overhead on activations; estimate, to be replaced by calibration.
 FRAGMENTATION = 0.05
+# Share of a device that a plan may fill: the rest is for peaks that no average shows (a batch with
+# hotter experts than usual, allocator spikes). Estimate; training jobs above 96 % tend to fail.
+USABLE_SHARE = 0.96
 # bf16 logits, fp32 softmax, bf16 gradient.
 LOGIT_BYTES = 8
 

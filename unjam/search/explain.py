@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from unjam.search.published import default_layout
 from unjam.search.rules import explain_invalid
@@ -10,7 +11,7 @@ from unjam.search.space import FIXABLE, Fixed
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.errors import InputError
 from unjam.spec.model import ModelSpec
-from unjam.spec.strategy import JobSpec, Strategy
+from unjam.spec.strategy import JobSpec, ScheduleName, Strategy
 from unjam.twin.result import StepResult
 from unjam.twin.step import simulate_step
 
@@ -29,21 +30,18 @@ def complete_strategy(model: ModelSpec, job: JobSpec, given: Fixed) -> Strategy:
             raise InputError(f"--explain {key}={value}: must be a positive integer")
     degree = {x: int(given.get(x, 1)) for x in ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")}
     used = degree["tp"] * degree["pp"] * degree["cp"]
-    named: dict[str, str] = {
-        key: str(given[key])
-        for key in ("recompute", "dispatcher", "schedule", "layout")
-        if key in given
-    }
-    named.setdefault("schedule", _natural_schedule(degree))
-    return Strategy(
+    strategy = Strategy(
         **degree,
         dp=int(given.get("dp", job.devices // used)),
         zero=int(given.get("zero", 1)),
-        **named,  # type: ignore[arg-type]  # the names are checked by the rules
+        schedule=_natural_schedule(degree),
     )
+    named = ("recompute", "dispatcher", "schedule", "layout")
+    changes: dict[str, Any] = {x: str(given[x]) for x in named if x in given}
+    return replace(strategy, **changes)
 
 
-def _natural_schedule(degree: dict[str, int]) -> str:
+def _natural_schedule(degree: dict[str, int]) -> ScheduleName:
     if degree["ep"] > 1 and (degree["pp"] == 1 or degree["vpp"] > 1):
         return "adaptive"
     return "interleaved" if degree["vpp"] > 1 else "1f1b"

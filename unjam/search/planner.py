@@ -17,6 +17,7 @@ import numpy as np
 
 from unjam.cost.batch import Batch, FloatArray, IntArray
 from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.cost.memory import USABLE_SHARE
 from unjam.schedule.registry import build_schedule
 from unjam.search.bounds import group_bounds
 from unjam.search.layout import balanced_layout
@@ -118,7 +119,9 @@ def plan_job(
     best = tuple(step_result(inputs) for _, inputs in ranked)
     report(1.0)
     pruned = len(space.valid) - found.simulated
-    over = int((candidates.bytes > cluster.device.memory_bytes).sum()) + found.misfits
+    over = (
+        int((candidates.bytes > USABLE_SHARE * cluster.device.memory_bytes).sum()) + found.misfits
+    )
     invalid = space.raw - len(space.valid)
     counts = {"raw": space.raw, "invalid": invalid, "pruned": pruned, "simulated": found.simulated}
     published, notes = compare_published(model, cluster, job, best)
@@ -199,7 +202,7 @@ def _best_first(
     report: Progress,
 ) -> Found:
     found = Found()
-    limit_bytes = cluster.device.memory_bytes
+    limit_bytes = USABLE_SHARE * cluster.device.memory_bytes
     fits = np.flatnonzero(candidates.bytes <= limit_bytes)
     order = fits[np.argsort(candidates.seconds[fits], kind="stable")]
     shapes = np.stack([getattr(candidates.batch, x) for x in _SHAPED_BY], axis=1)
@@ -251,14 +254,14 @@ def _why_nothing_fits(
     cluster: ClusterSpec, job: JobSpec, candidates: Candidates, found: Found
 ) -> str:
     need = min(float(candidates.bytes.min()), found.smallest_bytes)
-    have = cluster.device.memory_bytes
+    have = USABLE_SHARE * cluster.device.memory_bytes
     # Static bytes shrink at best in proportion to the devices.
     own = max(have - cluster.device.reserved_bytes, 1.0)
     factor = max((need - cluster.device.reserved_bytes) / own, 1.0)
     enough = 1 << int(np.ceil(np.log2(job.devices * factor)))
     return (
         f"--devices {job.devices}: too small for this model: the leanest strategy needs "
-        f"{need / GIB:.1f} GiB on a device that has {have / GIB:.1f} GiB; "
+        f"{need / GIB:.1f} GiB on a device with {have / GIB:.1f} usable GiB; "
         f"about {max(enough, 2 * job.devices)} devices would fit"
     )
 

@@ -90,7 +90,10 @@ def fitting_result(
             leanest = result
     if leanest:
         need = leanest.prediction.peak_memory_gib
-        return leanest, f"{note}; by the twin's count it needs {need:.1f} GiB and does not fit"
+        return (
+            leanest,
+            f"{note}; by the twin's count it needs {need:.1f} GiB of {leanest.limit_gib:.1f}",
+        )
     return None, reasons[0] if reasons else "not valid"
 
 

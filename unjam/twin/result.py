@@ -21,7 +21,7 @@ class StepResult:
         static_gib: GiB per rank that do not change over the step, by name, each ``[P]``.
         activation_gib: per rank, GiB of activations held while slot i runs (aligned with the
             timeline's slots).
-        limit_gib: GiB of a device.
+        limit_gib: GiB of a device that a plan may fill (`unjam.cost.memory.USABLE_SHARE`).
         stage_seconds: seconds of each stage's sub-operations by the names of
             ``unjam.cost.layer.SUB_OPERATIONS`` (``A_f``, ``D_f``, ``E_f``, ``C_f``, ...), each
             ``[P*V]``, stage ``s = chunk * P + rank``.

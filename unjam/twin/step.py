@@ -8,7 +8,7 @@ from unjam.cost.attention import train_flops_per_token
 from unjam.cost.batch import FloatArray, batch_of
 from unjam.cost.compute import BF16_BYTES, peak_flops, vector_seconds
 from unjam.cost.layer import SUB_OPERATIONS, LayerContext
-from unjam.cost.memory import GRADIENT_BYTES
+from unjam.cost.memory import GRADIENT_BYTES, USABLE_SHARE
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.layout import parse_layout
 from unjam.spec.model import ModelSpec
@@ -93,7 +93,7 @@ def step_result(inputs: StepInputs) -> StepResult:
         timeline=timeline,
         static_gib={**memory.static, "working": memory.working},
         activation_gib=tuple(x / GIB for x in curves),
-        limit_gib=inputs.cluster.device.memory_bytes / GIB,
+        limit_gib=USABLE_SHARE * inputs.cluster.device.memory_bytes / GIB,
         stage_seconds=named,
         tail_seconds={"gradient reduce-scatter": exposed, "optimizer": optimizer},
     )

@@ -1,0 +1,100 @@
+"""Which layers each virtual stage holds, so that no stage keeps the others waiting.
+
+Stages of a pipeline that overlaps forward and backward march in step, so the heaviest stage sets
+the pace: the layers are cut where the largest stage is smallest, and as even as that allows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unjam.cost.batch import FloatArray
+from unjam.spec.layout import Layout
+
+# Stages are compared by the sum of their loads to this power: close to the maximum, yet it tells
+# apart layouts with the same maximum.
+POWER = 12.0
+
+
+def balanced_layout(
+    stages: int,
+    ranks: int,
+    layer_seconds: FloatArray,
+    head_seconds: float,
+    mtp_seconds: FloatArray,
+    embedding_seconds: float,
+) -> Layout:
+    """Cut layers and MTP modules, in order, into `stages` stages.
+
+    Dynamic programming over cuts minimises the 12-norm of the stages' loads exactly,
+    ``O(stages * layers^2)``. All MTP modules stay in one stage of the last chunk, off rank 0.
+
+    Args:
+        stages: P * V.
+        ranks: P.
+        layer_seconds: load of each layer, ``[L]``.
+        head_seconds: load of the output stage on top of its layers.
+        mtp_seconds: load of each MTP module.
+        embedding_seconds: load of the embedding on top of the first stage's layers.
+    """
+    with_head = _cut(stages, layer_seconds, embedding_seconds, head_seconds + mtp_seconds.sum())
+    best = _tokens(with_head[1], len(mtp_seconds), stages - 1)
+    apart = stages - 2  # the MTP modules may have the stage before the head to themselves
+    allowed = ranks > 1 and apart % ranks != 0 and apart >= stages - ranks
+    if len(mtp_seconds) and allowed:
+        other = _cut_apart(stages, layer_seconds, embedding_seconds, head_seconds, mtp_seconds)
+        if other[0] < with_head[0]:
+            best = _tokens(other[1], len(mtp_seconds), apart)
+    return best
+
+
+def _cut(stages: int, layers: FloatArray, first: float, last: float) -> tuple[float, list[int]]:
+    """Cost and layers per stage of the best cut; `first` and `last` load the outer stages."""
+    table, choice = _table(stages, layers, first, {stages - 1: last})
+    return float(table[stages, -1]), _walk(choice, stages, len(layers))
+
+
+def _cut_apart(
+    stages: int, layers: FloatArray, first: float, head: float, mtp: FloatArray
+) -> tuple[float, list[int]]:
+    """The same with the MTP modules on the last stage but one and no layer behind them."""
+    table, choice = _table(stages - 1, layers, first, {stages - 2: float(mtp.sum())})
+    cost = float(table[stages - 1, -1]) + head**POWER
+    return cost, [*_walk(choice, stages - 1, len(layers)), 0]
+
+
+def _table(
+    stages: int, layers: FloatArray, first: float, extra: dict[int, float]
+) -> tuple[FloatArray, FloatArray]:
+    """``table[s, j]``: cost of the first s stages with the first j layers; and the best cuts."""
+    n = len(layers)
+    total = np.concatenate([[0.0], np.cumsum(layers)])
+    load = total[None, :] - total[:, None]  # [i, j]: layers i to j-1
+    unordered = np.tril(np.ones((n + 1, n + 1), dtype=bool), -1)
+    table = np.full((stages + 1, n + 1), np.inf)
+    choice = np.zeros((stages + 1, n + 1))
+    table[0, 0] = 0.0
+    for s in range(stages):
+        own = (first if s == 0 else 0.0) + extra.get(s, 0.0)
+        cost = np.where(unordered, np.inf, np.abs(load + own) ** POWER)
+        options = table[s][:, None] + cost
+        choice[s + 1] = options.argmin(axis=0)
+        table[s + 1] = options.min(axis=0)
+    return table, choice
+
+
+def _walk(choice: FloatArray, stages: int, layers: int) -> list[int]:
+    counts, end = [], layers
+    for s in range(stages, 0, -1):
+        begin = int(choice[s, end])
+        counts.append(end - begin)
+        end = begin
+    return counts[::-1]
+
+
+def _tokens(counts: list[int], mtp: int, mtp_stage: int) -> Layout:
+    stages = [["t"] * n for n in counts]
+    stages[0].insert(0, "E")
+    stages[mtp_stage] += ["m"] * mtp
+    stages[-1].append("L")
+    return tuple(tuple(x) for x in stages)

@@ -1,0 +1,313 @@
+"""What makes a strategy invalid: the rules of Megatron and MindSpeed, and unjam's own.
+
+A rule is data: a name, who makes it, a predicate over arrays of strategies, and a sentence for one
+strategy. The search counts violations, `--explain` prints the sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unjam.cost.batch import RECOMPUTE_NAMES, IntArray
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.errors import InputError
+from unjam.spec.layout import check_layout, parse_layout
+from unjam.spec.model import DenseFFN, ModelSpec
+from unjam.spec.strategy import DISPATCHERS, RECOMPUTE, SCHEDULES, JobSpec, Strategy
+
+Fields = Mapping[str, IntArray]
+BoolArray = npt.NDArray[np.bool_]
+Origin = Literal["Megatron", "MindSpeed", "unjam"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: short, for counts.
+        origin: whose rule it is.
+        violated: which strategies break it.
+        reason: a sentence with ``{tp}``, ``{pp}``, ... to fill in, and how to mend it.
+    """
+
+    name: str
+    origin: Origin
+    violated: Callable[[Fields], BoolArray]
+    reason: str
+
+
+def first_violation(rules: Sequence[Rule], fields: Fields) -> IntArray:
+    """Index of the first rule that each strategy breaks, -1 if none, ``[N]``."""
+    out = np.full(len(fields["tp"]), -1, dtype=np.int64)
+    open_rows = np.arange(len(out))
+    view = dict(fields)
+    for index, rule in enumerate(rules):
+        broken = np.broadcast_to(rule.violated(view), open_rows.shape)
+        if broken.any():
+            out[open_rows[broken]] = index
+            open_rows = open_rows[~broken]
+            view = {name: column[~broken] for name, column in view.items()}
+    return out
+
+
+def _schedule(f: Fields, name: str) -> BoolArray:
+    return np.asarray(f["schedule"] == [*SCHEDULES].index(name))  # type: ignore[arg-type]
+
+
+def _recomputes(f: Fields, *modules: str) -> BoolArray:
+    wanted = [bool(RECOMPUTE[x] & set(modules)) for x in RECOMPUTE_NAMES]
+    return np.asarray(wanted)[f["recompute"]]
+
+
+def rules(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> tuple[Rule, ...]:
+    """All rules for this model, cluster and job, cheap and general ones first."""
+    return (
+        *_size_rules(cluster, job),
+        *_model_rules(model, job),
+        *_expert_rules(model, cluster),
+        *_schedule_rules(model),
+        *_recompute_rules(model),
+    )
+
+
+def _size_rules(cluster: ClusterSpec, job: JobSpec) -> list[Rule]:
+    devices, batch, seq = job.devices, job.global_batch, job.seq_len
+    return [
+        Rule(
+            "devices do not divide", "Megatron",
+            lambda f: f["tp"] * f["pp"] * f["cp"] * np.maximum(f["dp"], 0) != devices,
+            f"TP {{tp}} x PP {{pp}} x CP {{cp}} x DP {{dp}} is not {devices} devices: "
+            "let their product divide the devices",
+        ),
+        Rule(
+            "global batch does not divide", "Megatron",
+            lambda f: f["micro_batches"] == 0,
+            f"global batch {batch} is no multiple of MBS {{mbs}} x DP {{dp}}: "
+            "change --global-batch, MBS, or the degrees that make DP",
+        ),
+        Rule(
+            "TP wider than a node", "unjam",
+            lambda f: f["tp"] > cluster.devices_per_node,
+            f"TP {{tp}} is wider than a node of {cluster.devices_per_node} devices",
+        ),
+        Rule(
+            "sequence does not divide", "Megatron",
+            lambda f: (seq % np.where(f["cp"] > 1, 2 * f["cp"], 1) != 0)
+            | (seq % (f["tp"] * f["cp"]) != 0),
+            f"sequence {seq} does not divide by 2 x CP {{cp}} and by TP {{tp}} x CP {{cp}}",
+        ),
+        Rule(
+            "ZeRO-2 and 3 with a pipeline", "unjam",
+            lambda f: (f["zero"] > 1) & (f["pp"] > 1),
+            "ZeRO-{zero} moves gradients in every micro-batch: use ZeRO-1 with PP {pp}",
+        ),
+    ]  # fmt: skip
+
+
+def _model_rules(model: ModelSpec, job: JobSpec) -> list[Rule]:
+    attention = [x.attention for x in model.layers if x.attention]
+    heads = sorted({x.heads for x in attention})
+    kv_heads = sorted({x.kv_heads for x in attention if x.kind != "mla"})
+    widths = sorted({x.ffn.width for x in model.layers if isinstance(x.ffn, DenseFFN)})
+    recurrent = any(x.kind in {"linear", "mamba"} for x in attention)
+    layers = len(model.layers)
+    return [
+        Rule(
+            "heads do not divide by TP", "Megatron",
+            lambda f: np.logical_or.reduce([n % f["tp"] != 0 for n in heads] or [f["tp"] < 0]),
+            f"{'/'.join(map(str, heads))} attention heads do not divide by TP {{tp}}",
+        ),
+        Rule(
+            "key/value heads do not fit TP", "Megatron",
+            lambda f: np.logical_or.reduce(
+                [(n % f["tp"] != 0) & (f["tp"] % n != 0) for n in kv_heads] or [f["tp"] < 0]
+            ),
+            f"{'/'.join(map(str, kv_heads))} key/value heads are neither a multiple nor a divisor "
+            "of TP {tp}",
+        ),
+        Rule(
+            "widths do not divide by TP", "Megatron",
+            lambda f: np.logical_or.reduce([n % f["tp"] != 0 for n in [model.hidden, *widths]]),
+            f"hidden {model.hidden} or dense FFN widths {widths} do not divide by TP {{tp}}",
+        ),
+        Rule(
+            "recurrent layers with CP", "unjam",
+            lambda f: recurrent & (f["cp"] > 1),
+            "linear attention and Mamba layers carry a state along the sequence: use CP 1",
+        ),
+        Rule(
+            "more stages than layers", "Megatron",
+            lambda f: f["pp"] * f["vpp"] > layers + 2,
+            f"PP {{pp}} x VPP {{vpp}} stages for {layers} layers, embedding and head",
+        ),
+    ]  # fmt: skip
+
+
+def _expert_rules(model: ModelSpec, cluster: ClusterSpec) -> list[Rule]:
+    experts = model.moe.experts if model.moe else 1
+    width = model.moe.expert_width if model.moe else 1
+    node = cluster.devices_per_node
+    return [
+        Rule(
+            "experts do not divide by EP", "Megatron",
+            lambda f: experts % f["ep"] != 0,
+            f"{experts} routed experts do not divide by EP {{ep}}"
+            if model.moe
+            else "a dense model has no experts: use EP 1",
+        ),
+        Rule(
+            "expert width does not divide by ETP", "Megatron",
+            lambda f: width % f["etp"] != 0,
+            f"expert width {width} does not divide by ETP {{etp}}",
+        ),
+        Rule(
+            "EP x ETP does not divide the ranks of a stage", "Megatron",
+            lambda f: f["tp"] * f["cp"] * f["dp"] % np.maximum(f["ep"] * f["etp"], 1) != 0,
+            "EP {ep} x ETP {etp} does not divide the TP {tp} x CP {cp} x DP {dp} ranks of a stage",
+        ),
+        Rule(
+            "hierarchical dispatch inside a node", "unjam",
+            lambda f: (f["dispatcher"] > 0)
+            & ((f["ep"] * f["etp"] <= node) | (f["ep"] * f["etp"] % node != 0)),
+            f"hierarchical dispatch needs EP {{ep}} x ETP {{etp}} to span whole nodes of {node} "
+            "devices, more than one: use dispatcher flat",
+        ),
+    ]  # fmt: skip
+
+
+def _schedule_rules(model: ModelSpec) -> list[Rule]:
+    def adaptive(f: Fields) -> BoolArray:
+        return _schedule(f, "adaptive")
+
+    return [
+        Rule(
+            "chunks need a pipeline", "Megatron",
+            lambda f: (f["vpp"] > 1) & (f["pp"] == 1),
+            "VPP {vpp} needs PP > 1",
+        ),
+        Rule(
+            "1F1B with chunks", "Megatron",
+            lambda f: _schedule(f, "1f1b") & (f["vpp"] > 1),
+            "1F1B runs one chunk per rank: use interleaved with VPP {vpp}",
+        ),
+        Rule(
+            "interleaved without chunks", "Megatron",
+            lambda f: _schedule(f, "interleaved") & (f["vpp"] == 1),
+            "interleaved with VPP 1 is 1F1B: use 1f1b, or VPP 2",
+        ),
+        Rule(
+            "last group smaller than PP", "Megatron",
+            lambda f: ~_schedule(f, "1f1b") & (f["pp"] > 1) & (f["micro_batches"] % f["pp"] != 0),
+            "{micro_batches} micro-batches are no multiple of PP {pp}: the last group of an "
+            "interleaved schedule would be too small",
+        ),
+        Rule(
+            "EP overlap needs EP", "Megatron",
+            lambda f: adaptive(f) & (f["ep"] == 1),
+            "adaptive hides EP communication and EP is 1: use 1f1b or interleaved",
+        ),
+        Rule(
+            "EP overlap needs chunks", "Megatron",
+            lambda f: adaptive(f) & (f["pp"] > 1) & (f["vpp"] == 1),
+            "adaptive needs VPP > 1 when PP is {pp}",
+        ),
+        Rule(
+            "EP overlap with ETP", "MindSpeed",
+            lambda f: adaptive(f) & (f["etp"] > 1),
+            "adaptive needs ETP 1, not {etp}",
+        ),
+        Rule(
+            "EP overlap with several MTP modules", "Megatron",
+            lambda f: adaptive(f) & (len(model.mtp) > 1),
+            f"adaptive runs at most one MTP module, the model has {len(model.mtp)}",
+        ),
+        Rule(
+            "EP overlap with one micro-batch", "MindSpeed",
+            lambda f: adaptive(f) & (f["micro_batches"] <= 1),
+            "adaptive overlaps two micro-batches and there is one: raise --global-batch",
+        ),
+    ]  # fmt: skip
+
+
+def _recompute_rules(model: ModelSpec) -> list[Rule]:
+    is_mla = any(x.attention and x.attention.kind == "mla" for x in model.layers)
+    has_moe = model.moe is not None
+    return [
+        Rule(
+            "EP overlap with recomputed MoE", "Megatron",
+            lambda f: _schedule(f, "adaptive") & _recomputes(f, "full", "moe"),
+            "adaptive cannot recompute whole layers or the MoE, which dispatch again",
+        ),
+        Rule(
+            "mla_up_proj without MLA", "Megatron",
+            lambda f: _only_for_mla(f) & (not is_mla),
+            "this policy adds the recomputation of mla_up_proj and the model has no MLA",
+        ),
+        Rule(
+            "moe recomputed without MoE", "unjam",
+            lambda f: (f["recompute"] == RECOMPUTE_NAMES.index("moe")) & (not has_moe),
+            "recompute moe needs MoE layers",
+        ),
+    ]  # fmt: skip
+
+
+def _only_for_mla(f: Fields) -> BoolArray:
+    # Policies that do more besides are useful without MLA too, where they skip it.
+    return np.asarray(f["recompute"] == RECOMPUTE_NAMES.index("act+mla"))
+
+
+def explain_invalid(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy
+) -> list[str]:
+    """Every rule that `strategy` breaks, in words; [] if it is valid."""
+    values = {
+        name: getattr(strategy, name)
+        for name in ("tp", "pp", "vpp", "ep", "etp", "cp", "dp", "mbs", "zero")
+    }
+    small = [f"{name.upper()} {value}: must be at least 1"
+             for name, value in values.items() if value < 1 and name != "zero"]  # fmt: skip
+    if small:
+        return small
+    unknown = _unknown_names(strategy)
+    if unknown:
+        return unknown
+    per_step = strategy.dp * strategy.mbs
+    whole = job.global_batch % per_step == 0
+    values["micro_batches"] = job.global_batch // per_step if whole else 0
+    values["dispatcher"] = DISPATCHERS.index(strategy.dispatcher)
+    values["schedule"] = SCHEDULES.index(strategy.schedule)
+    values["recompute"] = RECOMPUTE_NAMES.index(strategy.recompute)
+    fields = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
+    broken = [x for x in rules(model, cluster, job) if np.any(x.violated(fields))]
+    out = [f"{x.reason.format(**values)} ({x.origin})" for x in broken]
+    if strategy.layout:
+        out += _layout_reason(model, strategy)
+    return out
+
+
+def _unknown_names(strategy: Strategy) -> list[str]:
+    allowed: dict[str, Sequence[str]] = {
+        "dispatcher": DISPATCHERS,
+        "schedule": SCHEDULES,
+        "recompute": RECOMPUTE_NAMES,
+    }
+    return [
+        f"{name} {getattr(strategy, name)!r} is unknown: use one of {', '.join(values)}"
+        for name, values in allowed.items()
+        if getattr(strategy, name) not in values
+    ]
+
+
+def _layout_reason(model: ModelSpec, strategy: Strategy) -> list[str]:
+    try:
+        stages = parse_layout(strategy.layout)
+    except InputError as error:
+        return [str(error)]
+    wrong = check_layout(stages, len(model.layers), len(model.mtp), strategy.pp, strategy.vpp)
+    return [f"layout {strategy.layout} {wrong} (Megatron)"] if wrong else []
