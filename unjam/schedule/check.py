@@ -42,6 +42,10 @@ def _check_rank(schedule: Schedule, rank: int) -> None:
     seen: set[Pass] = set()
     for index, slot in enumerate(_slots(schedule, rank)):
         where = f"schedule {schedule.name}: rank {rank}, slot {index}"
+        if slot[0] == Kind.FB and ("F", *slot[3:5]) not in seen:
+            # Both halves start together, so a pair cannot hold a backward and its own forward.
+            back = f"chunk {slot[3]}, micro-batch {slot[4]}"
+            raise InputError(f"{where}: deadlock: I of {back} runs before its F")
         for item in passes(slot):
             what, chunk, micro_batch = item
             label = f"{what} of chunk {chunk}, micro-batch {micro_batch}"
