@@ -1,0 +1,1 @@
+"""Hugging Face configurations to `ModelSpec`, one file per group of families."""
