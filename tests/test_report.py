@@ -189,5 +189,5 @@ def test_parameter_and_cluster_tables(capsys: pytest.CaptureFixture[str]) -> Non
     console().print(cluster_table(cluster, mapping))
     printed = capsys.readouterr().out
     assert f"{result.model.params.total_params:,}" in printed
-    assert re.search(r"device\.memory_bytes.*64\.0.*data sheet", printed)
+    assert re.search(r"device\.memory_bytes.*64.*data sheet", printed)
     assert "tiers.0.span" in printed

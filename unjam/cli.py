@@ -272,7 +272,7 @@ def simulate(
     from unjam.twin.step import simulate_step
 
     loaded = load_plan(plan_file)
-    model = model_from_config(loaded.model_config, loaded.model_name)
+    model = model_from_config(loaded.model_name, loaded.model_config)
     cluster = cluster_from_mapping(loaded.cluster)
     result = simulate_step(model, cluster, loaded.job, loaded.strategy)
     if trace:
@@ -354,7 +354,7 @@ def export(
     from unjam.spec.plan_io import load_plan
 
     loaded = load_plan(plan_file)
-    print(to_megatron(loaded, model_from_config(loaded.model_config, loaded.model_name)))
+    print(to_megatron(loaded, model_from_config(loaded.model_name, loaded.model_config)))
 
 
 if __name__ == "__main__":

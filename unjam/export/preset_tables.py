@@ -75,7 +75,8 @@ def cluster_table(cluster: ClusterSpec, mapping: Mapping[str, Any]) -> Table:
     table.add_column("source", overflow="fold")
     for path, value in _leaves(mapping):
         if path.split(".")[0] not in {"sources", "calibrated_on", "name"}:
-            table.add_row(path, f"{value}", _source(cluster.sources, path))
+            shown = f"{value:.12g}" if isinstance(value, float) else f"{value}"
+            table.add_row(path, shown, _source(cluster.sources, path))
     return table
 
 
