@@ -96,7 +96,9 @@ def ticks(limit: float, about: int) -> list[float]:
 
 def _time_axis(seconds: float) -> str:
     marks = (
-        f'<i style="left:{100 * t / seconds:.3f}%"><b>{t:g} s</b></i>' for t in ticks(seconds, 12)
+        f'<i style="left:{100 * t / seconds:.3f}%"><b>{t:g} s</b></i>'
+        for t in ticks(seconds, 12)
+        if t < 0.985 * seconds  # the box would cut the label of a mark on its edge
     )
     return f'<div class="xaxis">{"".join(marks)}</div>'
 
