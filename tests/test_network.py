@@ -71,6 +71,17 @@ def test_a_full_mesh_gives_a_pair_its_own_link() -> None:
     assert far[0] == pytest.approx(28 / 25)
 
 
+@pytest.mark.parametrize(("size", "links"), [(2, 1), (4, 3), (8, 7)])
+def test_a_group_on_a_full_mesh_uses_the_links_between_its_members(size: int, links: int) -> None:
+    tiers = (
+        LinkTier("mesh", 8, 196e9, 1.0, 0.0, 0.0, one_to_one=True),
+        LinkTier("outside", 0, 25e9, 1.0, 0.0, 0.0),
+    )
+    cluster = small_cluster(tiers=tiers)
+    seconds = all_gather_seconds(cluster, np.array([8e9]), one(size), one(1))
+    assert seconds[0] == pytest.approx(8e9 * (size - 1) / size / (links * 28e9))
+
+
 @pytest.mark.parametrize("size", [1, 2, 8, 64])
 def test_nothing_to_send_takes_no_time(size: int) -> None:
     cluster, none = small_cluster(), np.zeros(1)

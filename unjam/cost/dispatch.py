@@ -14,7 +14,13 @@ import numpy as np
 
 from unjam.cost.batch import Batch, FloatArray, IntArray
 from unjam.cost.compute import BF16_BYTES
-from unjam.cost.network import all_gather_seconds, all_to_all_seconds, members, transfer_seconds
+from unjam.cost.network import (
+    all_gather_seconds,
+    all_to_all_seconds,
+    members,
+    mesh_share,
+    transfer_seconds,
+)
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.model import MoE
 from unjam.spec.strategy import DISPATCHERS
@@ -108,8 +114,8 @@ def dispatch_seconds(
     copies = cross_node_copies(moe, nodes, batch.dispatcher)
     across = _outer_seconds(cluster, row * copies, batch, local)
     # Inside the node every copy still has to reach its device, whichever way it came.
-    within = row * moe.top_k * (local - 1) / local
     inner_tier = cluster.tiers[0]
+    within = row * moe.top_k * (local - 1) / local / mesh_share(inner_tier, local)
     steps = 1 + np.log2(np.maximum(local, 1))
     inside = transfer_seconds(inner_tier, within, steps)
     flat = all_to_all_seconds(cluster, row * moe.top_k, batch.ep, batch.etp)

@@ -37,6 +37,18 @@ def transfer_seconds(tier: LinkTier, sent_bytes: FloatArray, steps: FloatArray) 
     return np.where(sent_bytes > 0, seconds, 0.0)
 
 
+def mesh_share(tier: LinkTier, fan: FloatArray | IntArray) -> FloatArray:
+    """Share of a device's bandwidth that a group with `fan` members on this tier can use.
+
+    In a full mesh every pair of devices has a link of its own, so a group reaches only the links
+    between its members: ``(fan - 1) / (span - 1)``. A switch gives all of it to any group.
+    """
+    if not tier.one_to_one or tier.span <= 1:
+        return np.ones(np.shape(fan))
+    links = np.maximum(np.asarray(fan, dtype=np.float64) - 1, 1.0)
+    return np.minimum(links / (tier.span - 1), 1.0)
+
+
 def all_gather_seconds(
     cluster: ClusterSpec, total_bytes: FloatArray, size: IntArray, stride: IntArray
 ) -> FloatArray:
@@ -53,7 +65,8 @@ def all_gather_seconds(
         fan = outer / inner
         received = total_bytes / inner - total_bytes / outer
         steps = np.minimum(fan - 1, 2 * np.log2(np.maximum(fan, 1)) + 1)
-        seconds = np.maximum(seconds, transfer_seconds(tier, received, steps))
+        carried = received / mesh_share(tier, fan)
+        seconds = np.maximum(seconds, transfer_seconds(tier, carried, steps))
         inner = outer
     return seconds
 
@@ -77,7 +90,7 @@ def all_to_all_seconds(
     for tier, inside in zip(cluster.tiers, members(cluster, size, stride), strict=True):
         outer = np.maximum(inside, inner)
         steps = 1 + np.log2(np.maximum(outer / inner, 1))
-        crossing = sent_bytes * (outer - inner) / size
+        crossing = sent_bytes * (outer - inner) / size / mesh_share(tier, outer / inner)
         seconds = np.maximum(seconds, transfer_seconds(tier, crossing, steps))
         inner = outer
     return seconds
@@ -94,8 +107,8 @@ def point_to_point_seconds(
     found = np.zeros(seconds.shape, dtype=bool)
     for tier in cluster.tiers:
         here = ~found & ((tier.span == 0) | (2 * stride <= tier.span))
-        share = max(tier.span - 1, 1) if tier.one_to_one else 1
-        there = transfer_seconds(tier, sent_bytes * share, np.ones(seconds.shape))
+        carried = sent_bytes / mesh_share(tier, np.full(seconds.shape, 2))
+        there = transfer_seconds(tier, carried, np.ones(seconds.shape))
         seconds = np.where(here, there, seconds)
         found |= here
     return seconds

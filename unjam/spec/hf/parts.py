@@ -56,7 +56,7 @@ def grouped_attention(
 
 
 def latent_attention(f: Fields, hidden: int, *, bias: bool = False) -> Attention:
-    """Multi-head latent attention of DeepSeek-V2 [2024]; openPangu spells its fields its own way."""
+    """Multi-head latent attention of DeepSeek-V2 [2024]; openPangu has its own spellings."""
     heads = f.integer("num_attention_heads")
     rope = f.integer("qk_rope_head_dim", "attention_qk_rope_dim")
     nope = f.integer("qk_nope_head_dim", "attention_qk_dim")
