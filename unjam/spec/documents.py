@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -116,35 +116,36 @@ def _parse_json(text: str, file: str) -> tuple[Any, dict[str, int]]:
 def _json_lines(text: str, file: str) -> dict[str, int]:
     """Lines of all fields of valid JSON, which the json module does not tell."""
     lines: dict[str, int] = {}
-    open_paths: list[str] = []  # of the containers around the present token
-    indices: list[int] = []  # the next index of each of them; -1 in an object
+    around: list[tuple[str, set[str] | None]] = []  # path and keys of each open container
+    counts: list[int] = []  # items so far in each of them
     path, line, position, expect_key = "", 1, 0, False
     for match in _JSON_TOKEN.finditer(text):
         token = match.group()
         line += text.count("\n", position, match.start())
         position = match.start()
-        if token in "]}":
-            open_paths.pop()
-            indices.pop()
-        elif expect_key and token[0] == '"':
-            path = join(open_paths[-1], json.loads(token))
-            if path in lines:
-                raise file_error(f"{file}:{line}", f"field {path}: given twice; keep one")
-            lines[path] = line
+        outer, keys = around[-1] if around else ("", None)
+        if token in ("]", "}"):
+            around.pop()
+            counts.pop()
         elif token == ",":
-            expect_key = indices[-1] < 0
-            continue
+            expect_key = keys is not None
+        elif expect_key and keys is not None:
+            key = json.loads(token)
+            path = join(outer, key)
+            if key in keys:
+                raise file_error(f"{file}:{line}", f"field {path}: given twice; keep one")
+            keys.add(key)
+            lines[path] = line
+            expect_key = False
         elif token != ":":
-            if indices and indices[-1] >= 0:
-                path = join(open_paths[-1], indices[-1])
-                indices[-1] += 1
+            if around and keys is None:
+                path = join(outer, counts[-1])
+                counts[-1] += 1
                 lines[path] = line
-            if token in "[{":
-                open_paths.append(path)
-                indices.append(0 if token == "[" else -1)
+            if token in ("[", "{"):
                 expect_key = token == "{"
-                continue
-        expect_key = False
+                around.append((path, set() if expect_key else None))
+                counts.append(0)
     return lines
 
 
@@ -152,11 +153,11 @@ def _json_lines(text: str, file: str) -> dict[str, int]:
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own name and place
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(
                 None, None, "aliases are not read: write the value out", event.start_mark
             )
@@ -167,11 +168,17 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> Any:
+        # PyYAML folds some line breaks (U+0085, U+2028) unless they are written as escapes.
+        style = None if data.isprintable() else '"'
+        return self.represent_scalar(_TAG + "str", data, style=style)
+
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
         flat = not any(isinstance(x, dict | list) for x in sequence)
         return super().represent_sequence(tag, sequence, flow_style=flat)
 
 
+_Dumper.add_representer(str, _Dumper.represent_str)
 for _kind, (_first, _pattern) in _PLAIN.items():
     # The dumper keeps the rules of YAML 1.1 too: what either version mistakes is quoted.
     for _class in (_Loader, _Dumper):

@@ -1,134 +1,112 @@
-"""Plans as YAML files; what is written is read back exactly."""
+"""Plan files: a `Plan` as YAML that a person can read and edit, and back without a loss."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import yaml
+from unjam.spec.clusters import cluster_from_mapping
+from unjam.spec.documents import Document, dump_yaml, parse_mapping, quoted
+from unjam.spec.fields import nearest, read_dataclass, to_plain
+from unjam.spec.files import StrPath, read_mapping, write_text
+from unjam.spec.plan import PLAN_VERSION, Plan
+from unjam.spec.strategy import RECOMPUTE
 
-from unjam.spec.documents import Document, parse_mapping
-from unjam.spec.files import read_text, write_text
-from unjam.spec.plan import PLAN_VERSION, Plan, Prediction
-from unjam.spec.strategy import DISPATCHERS, RECOMPUTE, SCHEDULES, Dtype, JobSpec, Strategy
+# What a reader looks for first comes first; numbers of the cluster and the model come last.
+_ORDER = ("version", "strategy", "job", "prediction", "model_name", "model_config", "cluster")
 
 _HEADER = """\
-# A plan of unjam: a parallel strategy with everything needed to simulate, train or export it.
-# unjam simulate THIS_FILE | unjam export THIS_FILE --to megatron
+# unjam plan: how {model} trains on {devices} devices of {cluster}.
+# {strategy}, predicted {step:.4g} s a step, {rate:.5g} tokens/s per device.
+# Use it with: unjam simulate PLAN.yaml, unjam export PLAN.yaml
 """
-_NAMES: dict[str, tuple[str, ...]] = {
-    "dispatcher": DISPATCHERS,
-    "schedule": SCHEDULES,
-    "recompute": tuple(RECOMPUTE),
-    "dtype": get_args(Dtype),
-}
+
+_MOST = 10**9
+_AT_LEAST_ONE = (
+    *(f"strategy.{x}" for x in ("tp", "pp", "vpp", "ep", "etp", "cp", "dp", "mbs")),
+    *(f"job.{x}" for x in ("devices", "seq_len", "global_batch", "imbalance")),
+)
 
 
 def plan_to_yaml(plan: Plan) -> str:
-    """The plan as YAML, the strategy first; floats keep every digit."""
-    content = {
-        "version": plan.version,
-        "strategy": dataclasses.asdict(plan.strategy),
-        "job": dataclasses.asdict(plan.job),
-        "prediction": dataclasses.asdict(plan.prediction),
-        "model_name": plan.model_name,
-        "model_config": _plain(plan.model_config),
-        "cluster": _plain(plan.cluster),
-    }
-    return _HEADER + yaml.dump(content, sort_keys=False, allow_unicode=True, width=100)
+    """The text of a plan file; ``plan_from_yaml(plan_to_yaml(p), ...) == p``."""
+    mapping = to_plain(plan)
+    header = _HEADER.format(
+        model=_word(plan.model_name),
+        devices=plan.job.devices,
+        cluster=_word(plan.cluster.get("name", "a cluster")),
+        strategy=plan.strategy,
+        step=plan.prediction.step_seconds,
+        rate=plan.prediction.tokens_per_second_per_device,
+    )
+    return header + "".join("\n" + dump_yaml({name: mapping[name]}) for name in _ORDER)
 
 
-def _plain(value: Any) -> Any:
-    """Mappings and sequences as dict and list, which YAML writes without tags."""
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(x) for x in value]
-    return value
+def _word(name: object) -> str:
+    """A name inside a comment, where a line break would end the comment."""
+    return "".join(x if x.isprintable() else "?" for x in str(name))
 
 
-def plan_from_yaml(text: str, file: str) -> Plan:
-    """Read a plan from the text of `file`.
+def plan_from_yaml(text: str, file: str = "plan") -> Plan:
+    """A plan from the text of a plan file (YAML or JSON); `file` is its name in messages.
 
     Raises:
-        InputError: the first field that is missing, unknown or of the wrong kind.
+        InputError: the text is malformed, of an unknown version, or has a bad field.
     """
-    document = parse_mapping(text, file)
-    version = document.mapping.get("version")
-    if version != PLAN_VERSION:
-        fix = "make the plan again with this version of unjam"
-        raise document.error("version", f"{version!r} is not {PLAN_VERSION}: {fix}")
-    top = _checked(document, document.mapping, "", Plan)
-    for name in ("model_config", "cluster"):
-        if not isinstance(top[name], Mapping):
-            raise document.error(name, "must be a mapping")
-    if not isinstance(top["model_name"], str):
-        raise document.error("model_name", "must be a text")
-    return Plan(
-        model_name=top["model_name"],
-        model_config=top["model_config"],
-        cluster=top["cluster"],
-        job=_struct(document, "job", JobSpec),
-        strategy=_struct(document, "strategy", Strategy),
-        prediction=_struct(document, "prediction", Prediction),
-        version=version,
-    )
+    return _plan(parse_mapping(text, file))
 
 
-def save_plan(path: str | Path, plan: Plan) -> None:
-    """Write a plan, whole or not at all."""
+def save_plan(path: StrPath, plan: Plan) -> None:
+    """Write a plan file whole or not at all."""
     write_text(path, plan_to_yaml(plan))
 
 
-def load_plan(path: str | Path) -> Plan:
-    """Read a plan file; see `plan_from_yaml`."""
-    return plan_from_yaml(read_text(path), str(path))
+def load_plan(path: StrPath) -> Plan:
+    """Read a plan file.
+
+    Raises:
+        InputError: it cannot be read, is of an unknown version, or has a bad field.
+    """
+    return _plan(read_mapping(path))
 
 
-def _checked(document: Document, mapping: Any, prefix: str, kind: type) -> dict[str, Any]:
-    """The mapping if its keys are the fields of `kind`."""
-    if not isinstance(mapping, Mapping):
-        raise document.error(prefix, "must be a mapping")
-    dot = f"{prefix}." if prefix else ""
-    names = [f.name for f in dataclasses.fields(kind)]
-    for key in mapping:
-        if key not in names:
-            raise document.error(f"{dot}{key}", f"unknown; known: {', '.join(names)}")
-    for name in names:
-        if name not in mapping:
-            raise document.error(f"{dot}{name}", "is missing")
-    return dict(mapping)
+def _plan(document: Document) -> Plan:
+    _check_version(document)
+    plan = read_dataclass(Plan, document.mapping, "", document)
+    _check_ranges(plan, document)
+    cluster_from_mapping(plan.cluster, file=document.file, lines=document.lines, prefix="cluster")
+    return plan
 
 
-def _struct(document: Document, prefix: str, kind: type) -> Any:
-    values = _checked(document, document.mapping[prefix], prefix, kind)
-    types = {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    return kind(**{k: _value(document, f"{prefix}.{k}", types[k], v) for k, v in values.items()})
+def _check_version(document: Document) -> None:
+    """Refuse another version before its fields are found wrong one by one."""
+    if not {"strategy", "job"} & document.mapping.keys():
+        raise document.error("", "not a plan: give a file written by 'unjam plan --out'")
+    version = document.mapping.get("version")
+    if version is None:
+        raise document.error("version", f"missing: add 'version: {PLAN_VERSION}'")
+    if version != PLAN_VERSION or isinstance(version, bool):
+        raise document.error(
+            "version",
+            f"{quoted(version)} is unknown, this unjam reads {PLAN_VERSION}: "
+            "make the plan again with 'unjam plan', or use the unjam that wrote it",
+        )
 
 
-def _value(document: Document, path: str, kind: str, value: Any) -> Any:
-    """Check one value against the annotation of its field."""
-    name = path.rpartition(".")[2]
-    if kind.startswith("Mapping"):
-        if not isinstance(value, Mapping):
-            raise document.error(path, "must be a mapping of numbers")
-        return {str(k): _value(document, f"{path}.{k}", "float", v) for k, v in value.items()}
-    if kind == "float":
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-            raise document.error(path, f"{value!r}: must be a number")
-        return float(value)
-    if kind == "int":
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise document.error(path, f"{value!r}: must be a whole number")
-        least = 0 if name in {"zero", "peak_memory_rank"} else 1
-        if value < least:
-            raise document.error(path, f"{value}: must be at least {least}")
-        return value
-    if not isinstance(value, str):
-        raise document.error(path, f"{value!r}: must be a text")
-    if name in _NAMES and value not in _NAMES[name]:
-        raise document.error(path, f"{value!r}: use one of {', '.join(_NAMES[name])}")
-    return value
+def _check_ranges(plan: Plan, document: Document) -> None:
+    """Ranges of single fields; whether a strategy is valid as a whole is the search's business."""
+    strategy: Any = plan.strategy
+    for path in _AT_LEAST_ONE:
+        section, name = path.split(".")
+        value = getattr(getattr(plan, section), name)
+        if not 1 <= value <= _MOST:
+            raise document.error(path, f"must be from 1 to {_MOST}, not {quoted(value)}")
+    if not 0 <= strategy.zero <= 3:
+        raise document.error("strategy.zero", f"must be 0, 1, 2 or 3, not {strategy.zero}")
+    if strategy.recompute not in RECOMPUTE:
+        fix = nearest(strategy.recompute, RECOMPUTE)
+        raise document.error(
+            "strategy.recompute", f"{quoted(strategy.recompute)} is unknown; {fix}"
+        )
+    if plan.prediction.peak_memory_rank < 0:
+        value = plan.prediction.peak_memory_rank
+        raise document.error("prediction.peak_memory_rank", f"must not be negative, not {value}")
