@@ -17,13 +17,19 @@ from unjam.spec.hf.parts import (
 )
 from unjam.spec.model import Attention, DenseFFN, ModelSpec, MoE
 
+# Families whose published configurations leave head_dim out: it is D over the heads there. In the
+# others it is a number of its own.
+_DERIVED_HEAD_DIM = {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "olmoe", "ernie4_5_moe"}
+
 
 def head_dim(f: Fields, hidden: int) -> int:
-    """``head_dim``, or D over the heads as every family defines its absence."""
+    """Width of a head: ``head_dim``, or D over the heads in the families that define it so."""
     heads = f.integer("num_attention_heads")
-    if not f.has("head_dim") and hidden % heads:
+    if f.has("head_dim") or f.config.get("model_type") not in _DERIVED_HEAD_DIM:
+        return f.integer("head_dim")
+    if hidden % heads:
         raise f.error("head_dim", f"is missing and hidden_size {hidden} does not divide by {heads}")
-    return f.optional("head_dim", default=hidden // heads, least=1)
+    return hidden // heads
 
 
 def attention_of(
