@@ -31,7 +31,13 @@ def complete_strategy(model: ModelSpec, job: JobSpec, given: Fixed) -> Strategy:
     degree = {x: int(given.get(x, 1)) for x in ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")}
     used = degree["tp"] * degree["pp"] * degree["cp"]
     strategy = Strategy(
-        **degree,
+        tp=degree["tp"],
+        pp=degree["pp"],
+        vpp=degree["vpp"],
+        ep=degree["ep"],
+        etp=degree["etp"],
+        cp=degree["cp"],
+        mbs=degree["mbs"],
         dp=int(given.get("dp", job.devices // used)),
         zero=int(given.get("zero", 1)),
         schedule=_natural_schedule(degree),
