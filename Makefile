@@ -25,6 +25,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.base
+	$(BIN)/python bench/engine_speed.py
 	$(BIN)/python bench/plan_speed.py
 
 clean:

@@ -27,9 +27,9 @@ class Kind(IntEnum):
     FB = 4  # a pair: forward of one micro-batch interleaved with backward of another
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schedule:
-    """Orders of all pipeline ranks.
+    """Orders of all pipeline ranks; equal only to itself, so that what follows can be cached.
 
     Attributes:
         name: generator's name.

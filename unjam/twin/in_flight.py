@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from unjam.schedule.ir import IntArray, Kind, Schedule
-from unjam.twin.engine import OffsetArray, flatten
+from unjam.twin.graph import OffsetArray, slot_graph
 from unjam.twin.timeline import FloatArray
 
 _F, _B, _W, _FB = int(Kind.F), int(Kind.B), int(Kind.W), int(Kind.FB)
@@ -42,13 +42,13 @@ def in_flight(schedule: Schedule, bytes_per_pass: FloatArray) -> tuple[FloatArra
         schedule: the schedule.
         bytes_per_pass: bytes that one micro-batch leaves in each stage, ``[P*V]``.
     """
-    flat = flatten(schedule)
-    held = _held(flat.slots, flat.offsets, np.asarray(bytes_per_pass, dtype=np.float64))
-    return tuple(np.split(held, flat.offsets[1:-1]))
+    graph = slot_graph(schedule)
+    held = _held(graph.slots, graph.offsets, np.asarray(bytes_per_pass, dtype=np.float64))
+    return tuple(np.split(held, graph.offsets[1:-1]))
 
 
 def peak_in_flight(schedule: Schedule, bytes_per_pass: FloatArray) -> FloatArray:
     """Largest value of `in_flight` per rank, ``[P]``."""
-    flat = flatten(schedule)
-    held = _held(flat.slots, flat.offsets, np.asarray(bytes_per_pass, dtype=np.float64))
-    return np.maximum.reduceat(held, flat.offsets[:-1])
+    graph = slot_graph(schedule)
+    held = _held(graph.slots, graph.offsets, np.asarray(bytes_per_pass, dtype=np.float64))
+    return np.maximum.reduceat(held, graph.offsets[:-1])
