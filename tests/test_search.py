@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from conftest import small_cluster, small_model
 
@@ -11,8 +12,10 @@ from unjam.search.published import fitting_result
 from unjam.search.rules import rules
 from unjam.search.space import enumerate_space
 from unjam.spec.cluster import ClusterSpec
+from unjam.spec.clusters import load_cluster
 from unjam.spec.errors import InputError
 from unjam.spec.layout import format_layout
+from unjam.spec.models import load_model
 from unjam.spec.strategy import JobSpec
 from unjam.twin.step import simulate_step
 
@@ -47,6 +50,30 @@ def test_bounds_never_exceed_the_simulation(
     for seconds, gib, bound_seconds, bound_gib in brute:
         assert bound_seconds <= seconds * (1 + 1e-9)
         assert bound_gib <= gib * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deepseek-v3",  # MTP
+        "hunyuan-a13b",  # tied embeddings
+        "nemotron-3-nano-30b-a3b",  # Mamba, layers without FFN
+        "gpt-oss-120b",  # sliding windows
+        "qwen3.5-397b-a17b",  # linear attention
+    ],
+)
+def test_bounds_hold_for_a_sample_of_every_kind_of_model(name: str) -> None:
+    model, cluster = load_model(name)[0], load_cluster("h100")
+    job = JobSpec(devices=64, seq_len=4096, global_batch=128)
+    valid = enumerate_space(model, cluster, job, rules(model, cluster, job), {}).valid
+    rows = np.random.default_rng(0).choice(len(valid), 60, replace=False)
+    sample = valid.take(rows)
+    candidates = bound_candidates(model, cluster, job, sample)
+    for i in range(len(sample)):
+        layout = format_layout(candidates.layouts[candidates.layout[i]])
+        p = simulate_step(model, cluster, job, sample.strategy(i, layout)).prediction
+        assert candidates.seconds[i] <= p.step_seconds * (1 + 1e-9)
+        assert candidates.bytes[i] <= p.peak_memory_gib * 2**30 * (1 + 1e-9)
 
 
 def test_winner_equals_brute_force(brute: list[tuple[float, float, float, float]]) -> None:

@@ -57,20 +57,23 @@ def _differences(
 ) -> tuple[str, ...]:
     """For every set of published degrees, run on this job: how far from the best, and why."""
     fastest: dict[str, StepResult] = {}
+    cannot: dict[str, str] = {}
     for run in runs:
         given = run.strategy
-        used = given.tp * given.pp * given.cp if given else 0
-        if given is None or job.devices % used:
+        if given is None:
             continue
-        here = replace(given, dp=job.devices // used)
-        result, _ = fitting_result(model, cluster, job, here)
+        used = given.tp * given.pp * given.cp
+        here = replace(given, dp=max(job.devices // used, 1))
+        result, reason = fitting_result(model, cluster, job, here)
         if result is None or result.prediction.peak_memory_gib > result.limit_gib:
+            cannot[str(here)] = f"the published strategy {here} cannot run here: {reason}"
             continue
         known = fastest.get(str(here))
         seconds = result.prediction.step_seconds
         if known is None or seconds < known.prediction.step_seconds:
             fastest[str(here)] = result
-    return tuple(_difference(x, best[0]) for x in fastest.values())
+    kept = (note for degrees, note in cannot.items() if degrees not in fastest)
+    return *(_difference(x, best[0]) for x in fastest.values()), *kept
 
 
 def _predict(
@@ -98,8 +101,9 @@ def fitting_result(
     options = RECOMPUTE if strategy.recompute == "none" else (strategy.recompute,)
     for recompute in options:
         candidate = replace(strategy, recompute=recompute, layout=layout)
-        reasons = explain_invalid(model, cluster, job, candidate) or reasons
-        if explain_invalid(model, cluster, job, candidate):
+        broken = explain_invalid(model, cluster, job, candidate)
+        if broken:
+            reasons = broken
             continue
         try:
             result = simulate_step(model, cluster, job, candidate)
@@ -107,18 +111,20 @@ def fitting_result(
             reasons = [str(error)]
             continue
         if result.prediction.peak_memory_gib <= result.limit_gib:
-            return result, f"{note}, recompute {recompute}"
+            return result, _joined(note, f"recompute {recompute}")
         if leanest is None or result.prediction.peak_memory_gib < (
             leanest.prediction.peak_memory_gib
         ):
             leanest = result
     if leanest:
         need = leanest.prediction.peak_memory_gib
-        return (
-            leanest,
-            f"{note}; by the twin's count it needs {need:.1f} GiB of {leanest.limit_gib:.1f}",
-        )
+        have = leanest.limit_gib
+        return leanest, _joined(note, f"by the twin's count it needs {need:.1f} GiB of {have:.1f}")
     return None, reasons[0] if reasons else "not valid"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(x for x in parts if x)
 
 
 def default_layout(model: ModelSpec, strategy: Strategy) -> str:

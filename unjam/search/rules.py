@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,7 @@ def _size_rules(cluster: ClusterSpec, job: JobSpec) -> list[Rule]:
             "global batch does not divide", "Megatron",
             lambda f: f["micro_batches"] == 0,
             f"global batch {batch} is no multiple of MBS {{mbs}} x DP {{dp}}: "
-            "change --global-batch, MBS, or the degrees that make DP",
+            "use --global-batch {nearest}, or other degrees",
         ),
         Rule(
             "TP wider than a node", "unjam",
@@ -266,7 +266,7 @@ def explain_invalid(
     model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy
 ) -> list[str]:
     """Every rule that `strategy` breaks, in words; [] if it is valid."""
-    values = {
+    values: dict[str, Any] = {
         name: getattr(strategy, name)
         for name in ("tp", "pp", "vpp", "ep", "etp", "cp", "dp", "mbs", "zero")
     }
@@ -278,12 +278,14 @@ def explain_invalid(
     if unknown:
         return unknown
     per_step = strategy.dp * strategy.mbs
-    whole = job.global_batch % per_step == 0
-    values["micro_batches"] = job.global_batch // per_step if whole else 0
+    groups, rest = divmod(job.global_batch, per_step)
+    values["micro_batches"] = 0 if rest else groups
+    values["nearest"] = " or ".join(str(x * per_step) for x in (groups, groups + 1) if x)
     values["dispatcher"] = DISPATCHERS.index(strategy.dispatcher)
     values["schedule"] = SCHEDULES.index(strategy.schedule)
     values["recompute"] = RECOMPUTE_NAMES.index(strategy.recompute)
-    fields = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
+    numbers = {name: value for name, value in values.items() if name != "nearest"}
+    fields = {name: np.array([value], dtype=np.int64) for name, value in numbers.items()}
     broken = [x for x in rules(model, cluster, job) if np.any(x.violated(fields))]
     out = [f"{x.reason.format(**values)} ({x.origin})" for x in broken]
     if strategy.layout:
