@@ -119,12 +119,24 @@ def test_dense_model_gets_a_plan_without_ep() -> None:
 
 @pytest.mark.parametrize(
     ("fixed", "words"),
-    [({"tp": 3}, "valid"), ({"colour": 1}, "colour"), ({"schedule": "zigzag"}, "zigzag")],
+    [
+        ({"tp": 3}, "TP 3 x PP 1 x CP 1 x DP 1 is not 16 devices"),
+        ({"dp": 3}, "no degrees give DP 3"),
+        ({"etp": 2, "schedule": "adaptive"}, "adaptive needs ETP 1, not 2"),
+        ({"colour": 1}, "colour"),
+        ({"schedule": "zigzag"}, "zigzag"),
+    ],
 )
 def test_impossible_wishes_are_one_clear_line(fixed: dict[str, int | str], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         plan_job(small_model(), small_cluster(), JOB, fixed=fixed)
     assert "\n" not in str(caught.value)
+
+
+def test_an_endless_step_is_one_clear_line() -> None:
+    job = JobSpec(devices=16, seq_len=1024, global_batch=10**12)
+    with pytest.raises(InputError, match="over 131072 passes"):
+        plan_job(small_model(), small_cluster(), job)
 
 
 def test_too_small_a_cluster_says_how_many_devices_would_do() -> None:

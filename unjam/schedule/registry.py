@@ -12,7 +12,7 @@ from unjam.spec.errors import InputError
 from unjam.spec.strategy import SCHEDULES, ScheduleName
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def build_schedule(name: ScheduleName, ranks: int, chunks: int, micro_batches: int) -> Schedule:
     """Build a schedule; the same arguments give the same object.
 

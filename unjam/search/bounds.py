@@ -40,13 +40,25 @@ def group_bounds(
     batch: Batch,
     costs: UnitCosts,
     schedule: Schedule,
+    micro_batches: int,
     layout: tuple[tuple[str, ...], ...],
 ) -> Bounds:
-    """Bounds of the strategies in `batch`, which all have this schedule and layout."""
+    """Bounds of the strategies in `batch`, which all have this schedule and layout.
+
+    Args:
+        cluster: the cluster.
+        job: the job.
+        batch: N strategies.
+        costs: their unit costs.
+        schedule: their schedule; as long as its warm-up is whole, of fewer micro-batches.
+        micro_batches: M.
+        layout: stages as tuples of E, t, m, L.
+    """
     stages = _stage_counts(costs, layout)
     ranks = stages.reshape(schedule.chunks, schedule.ranks, -1)
     return Bounds(
-        _seconds(costs, schedule, ranks), _bytes(cluster, job, batch, costs, schedule, ranks)
+        _seconds(costs, schedule, micro_batches, ranks),
+        _bytes(cluster, job, batch, costs, schedule, ranks),
     )
 
 
@@ -59,7 +71,9 @@ def _stage_counts(costs: UnitCosts, layout: tuple[tuple[str, ...], ...]) -> Floa
     return counts
 
 
-def _seconds(costs: UnitCosts, schedule: Schedule, ranks: FloatArray) -> FloatArray:
+def _seconds(
+    costs: UnitCosts, schedule: Schedule, micro_batches: int, ranks: FloatArray
+) -> FloatArray:
     """Rank r cannot start before r first forwards and cannot end before r last gradients.
 
     ``T >= max_r sum_{q<r} F_q + M * load_r + sum_{q<r} I_q``, F and I of chunk 0. In a pair
@@ -73,7 +87,7 @@ def _seconds(costs: UnitCosts, schedule: Schedule, ranks: FloatArray) -> FloatAr
     total = counted.sum(axis=1)
     forward = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_f", "E_f")]].sum(axis=1)
     gradient = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_b", "E_b")]].sum(axis=1)
-    load = schedule.micro_batches * (ranks.sum(axis=0) @ total)
+    load = micro_batches * (ranks.sum(axis=0) @ total)
     chain = np.cumsum(ranks[0] @ (forward + gradient), axis=0)
     before = np.concatenate([np.zeros((1, chain.shape[1])), chain[:-1]])
     return np.asarray((load + before).max(axis=0))

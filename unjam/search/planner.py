@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,8 +23,9 @@ from unjam.search.bounds import group_bounds
 from unjam.search.layout import balanced_layout
 from unjam.search.published import compare_published
 from unjam.search.result import SearchResult
+from unjam.search.rules import explain_invalid
 from unjam.search.rules import rules as rules_of
-from unjam.search.space import Fixed, Space, enumerate_space
+from unjam.search.space import Fixed, enumerate_space, nearest_invalid
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.clusters import cluster_to_mapping
 from unjam.spec.errors import InputError
@@ -106,9 +107,10 @@ def plan_job(
     """
     begin = time.perf_counter()
     report = progress or (lambda share: None)
-    space = enumerate_space(model, cluster, job, rules_of(model, cluster, job), fixed or {})
+    fixed = fixed or {}
+    space = enumerate_space(model, cluster, job, rules_of(model, cluster, job), fixed)
     if not len(space.valid):
-        raise InputError(_why_nothing_is_valid(space, job))
+        raise InputError(_why_nothing_is_valid(model, cluster, job, fixed))
     report(0.1)
     candidates = bound_candidates(model, cluster, job, space.valid)
     report(0.3)
@@ -159,9 +161,10 @@ def bound_candidates(
     for g, (pp, vpp, schedule, m, ratio) in enumerate(rows.tolist()):
         inside = order[edges[g] : edges[g + 1]]
         chosen = stage_layout(len(model.layers), len(model.mtp), pp, vpp, ratio)
-        orders = build_schedule(SCHEDULES[schedule], pp, vpp, m)
+        # No warm-up is longer than three groups, and a bound needs no more of the schedule.
+        orders = build_schedule(SCHEDULES[schedule], pp, vpp, min(m, 3 * pp))
         part = costs.take(key[inside])
-        bounds = group_bounds(cluster, job, batch.take(inside), part, orders, chosen)
+        bounds = group_bounds(cluster, job, batch.take(inside), part, orders, m, chosen)
         seconds[inside], size[inside] = bounds.seconds, bounds.bytes
         layout[inside] = index.setdefault(chosen, len(index))
     return Candidates(batch, costs, key, tuple(index), layout, seconds, size)
@@ -241,13 +244,19 @@ def _inputs_of(
     return step_inputs(model, cluster, job, strategy, batch, costs, layout)
 
 
-def _why_nothing_is_valid(space: Space, job: JobSpec) -> str:
-    common = ", ".join(list(space.invalid_by_reason)[:3]) or "no combination of the fixed values"
-    return (
+def _why_nothing_is_valid(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, fixed: Fixed
+) -> str:
+    nothing = (
         f"no valid strategy for {job.devices} devices, sequence {job.seq_len}, global batch "
-        f"{job.global_batch}: {space.raw} combinations break {common}; "
-        "try another --devices or --global-batch, or free what --fix holds"
+        f"{job.global_batch}"
     )
+    nearest = nearest_invalid(model, cluster, job, rules_of(model, cluster, job), fixed)
+    if nearest is None:
+        return f"{nothing}: no degrees give DP {fixed['dp']}; free what --fix holds"
+    nearest = replace(nearest, dp=max(nearest.dp, 1))
+    reasons = "; ".join(explain_invalid(model, cluster, job, nearest))
+    return f"{nothing}; the nearest, {nearest} ({nearest.schedule}): {reasons}"
 
 
 def _why_nothing_fits(

@@ -24,6 +24,9 @@ Fields = Mapping[str, IntArray]
 BoolArray = npt.NDArray[np.bool_]
 Origin = Literal["Megatron", "MindSpeed", "unjam"]
 
+# A step of this many passes lasts minutes on any device; beyond it, graphs of slots fill memory.
+MOST_PASSES = 1 << 17
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -100,7 +103,7 @@ def _size_rules(cluster: ClusterSpec, job: JobSpec) -> list[Rule]:
             "sequence does not divide", "Megatron",
             lambda f: (seq % np.where(f["cp"] > 1, 2 * f["cp"], 1) != 0)
             | (seq % (f["tp"] * f["cp"]) != 0),
-            f"sequence {seq} does not divide by 2 x CP {{cp}} and by TP {{tp}} x CP {{cp}}",
+            f"sequence {seq} must divide by TP {{tp}} x CP {{cp}}, and by 2 x CP where CP > 1",
         ),
         Rule(
             "ZeRO-2 and 3 with a pipeline", "unjam",
@@ -206,6 +209,12 @@ def _schedule_rules(model: ModelSpec) -> list[Rule]:
             lambda f: ~_schedule(f, "1f1b") & (f["pp"] > 1) & (f["micro_batches"] % f["pp"] != 0),
             "{micro_batches} micro-batches are no multiple of PP {pp}: the last group of an "
             "interleaved schedule would be too small",
+        ),
+        Rule(
+            "more passes than a simulation holds", "unjam",
+            lambda f: f["pp"] * f["vpp"] * f["micro_batches"] > MOST_PASSES,
+            f"PP {{pp}} x VPP {{vpp}} x {{micro_batches}} micro-batches are over {MOST_PASSES} passes: "
+            "raise MBS or DP, or lower --global-batch",
         ),
         Rule(
             "EP overlap needs EP", "Megatron",

@@ -13,7 +13,7 @@ from unjam.search.rules import Rule, first_violation
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.errors import InputError
 from unjam.spec.model import ModelSpec
-from unjam.spec.strategy import DISPATCHERS, SCHEDULES, JobSpec
+from unjam.spec.strategy import DISPATCHERS, SCHEDULES, JobSpec, Strategy
 
 VIRTUAL_CHUNKS = (1, 2, 3, 4, 5, 6, 8)
 MICRO_BATCH_SIZES = (1, 2, 4, 8)
@@ -96,14 +96,8 @@ def enumerate_space(
 ) -> Space:
     """All combinations; options only ever add violations, so hopeless shapes go first."""
     choices = fix_choices(_choices(model, cluster, job), fixed)
-    grid = np.meshgrid(*(np.asarray(choices[x], np.int64) for x in SHAPE), indexing="ij")
-    shapes = {name: axis.ravel() for name, axis in zip(SHAPE, grid, strict=True)}
-    options = np.meshgrid(*(np.asarray(choices[x], np.int64) for x in OPTIONS), indexing="ij")
-    option_rows = np.stack([x.ravel() for x in options], axis=1)
-    _add_derived(shapes, job)
-    if "dp" in fixed:
-        wanted = shapes["dp"] == fixed["dp"]
-        shapes = {k: v[wanted] for k, v in shapes.items()}
+    shapes = _shapes(choices, job, fixed)
+    option_rows = np.stack(_grid(choices, OPTIONS), axis=1)
     raw = len(shapes["tp"]) * len(option_rows)
     reasons: Counter[str] = Counter()
     hopeful = _hopeful(shapes, choices["schedule"], rules, reasons, len(option_rows))
@@ -119,6 +113,47 @@ def enumerate_space(
         for f in fields(Batch)
     }
     return Space(Batch(**columns), raw, dict(reasons.most_common()))
+
+
+def nearest_invalid(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    job: JobSpec,
+    rules: Sequence[Rule],
+    fixed: Fixed,
+) -> Strategy | None:
+    """The combination that breaks the fewest rules, for a job that has no valid one."""
+    choices = fix_choices(_choices(model, cluster, job), fixed)
+    shapes = _shapes(choices, job, fixed)
+    n = len(shapes["tp"])
+    best, fewest = None, len(rules) + 1
+    for schedule in choices["schedule"] if n else ():
+        neutral = [choices["recompute"][0], choices["dispatcher"][0], schedule, choices["zero"][0]]
+        candidate = {**shapes, **_constant_options(np.array(neutral), n)}
+        broken = np.sum([np.broadcast_to(x.violated(candidate), n) for x in rules], axis=0)
+        i = int(broken.argmin())
+        if broken[i] < fewest:
+            fewest = broken[i]
+            columns = {f.name: candidate[f.name][i : i + 1] for f in fields(Batch)}
+            best = Batch(**columns).strategy(0, "")
+    return best
+
+
+def _grid(choices: Mapping[str, Sequence[int]], names: Sequence[str]) -> list[IntArray]:
+    axes = np.meshgrid(*(np.asarray(choices[x], np.int64) for x in names), indexing="ij")
+    return [x.ravel() for x in axes]
+
+
+def _shapes(
+    choices: Mapping[str, Sequence[int]], job: JobSpec, fixed: Fixed
+) -> dict[str, IntArray]:
+    """All combinations of degrees, with the DP and the micro-batches that follow."""
+    shapes = dict(zip(SHAPE, _grid(choices, SHAPE), strict=True))
+    _add_derived(shapes, job)
+    if "dp" in fixed:
+        wanted = shapes["dp"] == fixed["dp"]
+        shapes = {k: v[wanted] for k, v in shapes.items()}
+    return shapes
 
 
 def _add_derived(shapes: dict[str, IntArray], job: JobSpec) -> None:

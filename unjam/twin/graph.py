@@ -104,7 +104,7 @@ def _columns(slots: IntArray, rank: IntArray, schedule: Schedule) -> _Columns:
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def slot_graph(schedule: Schedule) -> SlotGraph:
     """The graph of `schedule`; the same object gives the same graph.
 
