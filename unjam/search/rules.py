@@ -213,8 +213,8 @@ def _schedule_rules(model: ModelSpec) -> list[Rule]:
         Rule(
             "more passes than a simulation holds", "unjam",
             lambda f: f["pp"] * f["vpp"] * f["micro_batches"] > MOST_PASSES,
-            f"PP {{pp}} x VPP {{vpp}} x {{micro_batches}} micro-batches are over {MOST_PASSES} passes: "
-            "raise MBS or DP, or lower --global-batch",
+            f"PP {{pp}} x VPP {{vpp}} x {{micro_batches}} micro-batches are over {MOST_PASSES} "
+            "passes: raise MBS or DP, or lower --global-batch",
         ),
         Rule(
             "EP overlap needs EP", "Megatron",
