@@ -77,7 +77,7 @@ def test_a_missing_field_is_named_or_does_not_matter(entry: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("entry", PUBLISHED, ids=IDS)
-@pytest.mark.parametrize("bad", [0, -1, "many", 1.5, True, [1]])
+@pytest.mark.parametrize("bad", [0, -1, 10**30, "many", 1.5, True, [1]])
 def test_a_wrong_value_is_one_clear_line(entry: dict[str, Any], bad: object) -> None:
     for field in ("hidden_size", "num_attention_heads", "vocab_size", "num_hidden_layers"):
         with pytest.raises(InputError, match=field) as caught:

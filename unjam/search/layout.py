@@ -6,6 +6,8 @@ the pace: the layers are cut where the largest stage is smallest, and as even as
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from unjam.cost.batch import FloatArray
@@ -27,7 +29,7 @@ def balanced_layout(
     """Cut layers and MTP modules, in order, into `stages` stages.
 
     Dynamic programming over cuts minimises the 12-norm of the stages' loads exactly,
-    ``O(stages * layers^2)``. All MTP modules stay in one stage of the last chunk, off rank 0.
+    ``O(stages * layers^2)`` once for all numbers of stages. All MTP modules stay in one stage of the last chunk, off rank 0.
 
     Args:
         stages: P * V.
@@ -50,33 +52,40 @@ def balanced_layout(
 
 def _cut(stages: int, layers: FloatArray, first: float, last: float) -> tuple[float, list[int]]:
     """Cost and layers per stage of the best cut; `first` and `last` load the outer stages."""
-    table, choice = _table(stages, layers, first, {stages - 1: last})
-    return float(table[stages, -1]), _walk(choice, stages, len(layers))
+    table, choice = _prefixes(1 << (stages - 1).bit_length(), tuple(layers.tolist()), first)
+    own = last + (first if stages == 1 else 0.0)
+    behind = layers.sum() - np.concatenate([[0.0], np.cumsum(layers)])
+    cost = table[stages - 1] + np.maximum(behind + own, 0.0) ** POWER
+    begin = int(cost.argmin())
+    return float(cost[begin]), [*_walk(choice, stages - 1, begin), len(layers) - begin]
 
 
 def _cut_apart(
     stages: int, layers: FloatArray, first: float, head: float, mtp: FloatArray
 ) -> tuple[float, list[int]]:
     """The same with the MTP modules on the last stage but one and no layer behind them."""
-    table, choice = _table(stages - 1, layers, first, {stages - 2: float(mtp.sum())})
-    cost = float(table[stages - 1, -1]) + head**POWER
-    return cost, [*_walk(choice, stages - 1, len(layers)), 0]
+    cost, counts = _cut(stages - 1, layers, first, float(mtp.sum()))
+    return cost + head**POWER, [*counts, 0]
 
 
-def _table(
-    stages: int, layers: FloatArray, first: float, extra: dict[int, float]
+@lru_cache(maxsize=64)
+def _prefixes(
+    stages: int, layers: tuple[float, ...], first: float
 ) -> tuple[FloatArray, FloatArray]:
-    """``table[s, j]``: cost of the first s stages with the first j layers; and the best cuts."""
+    """``table[s, j]``: cost of the first s stages with the first j layers; and the best cuts.
+
+    One table serves every smaller number of stages and every load of the last one.
+    """
     n = len(layers)
     total = np.concatenate([[0.0], np.cumsum(layers)])
     load = total[None, :] - total[:, None]  # [i, j]: layers i to j-1
     unordered = np.tril(np.ones((n + 1, n + 1), dtype=bool), -1)
+    cost = np.where(unordered, np.inf, np.abs(load) ** POWER)
     table = np.full((stages + 1, n + 1), np.inf)
     choice = np.zeros((stages + 1, n + 1))
     table[0, 0] = 0.0
-    for s in range(stages):
-        own = (first if s == 0 else 0.0) + extra.get(s, 0.0)
-        cost = np.where(unordered, np.inf, np.abs(load + own) ** POWER)
+    table[1] = np.maximum(total + first, 0.0) ** POWER
+    for s in range(1, stages):
         options = table[s][:, None] + cost
         choice[s + 1] = options.argmin(axis=0)
         table[s + 1] = options.min(axis=0)

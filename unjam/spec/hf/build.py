@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unjam.spec.hf.fields import Fields
+from unjam.spec.hf.fields import MOST_LAYERS, Fields
 from unjam.spec.hf.parts import MTP_LAYERS
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, ModelSpec, MoE, MTPLayer
 
@@ -39,6 +39,8 @@ def build_model(
     """
     hidden = f.integer("hidden_size")
     modules = f.optional(*MTP_LAYERS) * f.optional("mtp_transformer_layers", default=1, least=1)
+    if modules > MOST_LAYERS:
+        raise f.error(f.find(*MTP_LAYERS)[0], f"{modules} MTP layers: more than {MOST_LAYERS}")
     block = mtp_layer or layers[-1]
     projection = Linear("projection", 2 * hidden, hidden)
     mtp = MTPLayer(block, projection, 3 * hidden)

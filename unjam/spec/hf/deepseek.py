@@ -17,7 +17,7 @@ from unjam.spec.model import DenseFFN, ModelSpec, MoE
 
 def deepseek(f: Fields, name: str) -> ModelSpec:
     """DeepSeek-V2, V3, V3.2 and the models with their code (Kimi K2, GLM-5, openPangu)."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     attention = latent_attention(f, hidden, bias=f.flag("attention_bias", absent=False))
     if f.has("index_topk"):
         attention = with_indexer(f, attention, hidden)

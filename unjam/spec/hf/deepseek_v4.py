@@ -14,7 +14,7 @@ from unjam.spec.model import Attention, Layer, Linear, ModelSpec
 
 def deepseek_v4(f: Fields, name: str) -> ModelSpec:
     """DeepSeek-V4 Flash and Pro."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     ratios = f.config.get("compress_ratios")
     if not isinstance(ratios, list) or len(ratios) < count:
         raise f.error("compress_ratios", f"must list a ratio for each of the {count} layers")

@@ -8,6 +8,10 @@ from typing import Any
 
 from unjam.spec.errors import InputError
 
+# Beyond any model; products of such numbers still fit into 64 bits or a float.
+MOST = 10**9
+MOST_LAYERS = 1000
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -48,12 +52,21 @@ class Fields:
         name, value = self.find(*names)
         return default if value is None else self.check_integer(name, value, least)
 
+    def layers(self) -> int:
+        """Number of decoder layers, each of which becomes an object."""
+        count = self.integer("num_hidden_layers")
+        if count > MOST_LAYERS:
+            raise self.error("num_hidden_layers", f"{count}: must be at most {MOST_LAYERS}")
+        return count
+
     def check_integer(self, name: str, value: Any, least: int) -> int:
-        """`value` if it is a whole number of at least `least`."""
+        """`value` if it is a whole number from `least` to `MOST`."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(name, f"{_short(value)}: must be a whole number")
         if value < least:
             raise self.error(name, f"{value}: must be at least {least}")
+        if value > MOST:
+            raise self.error(name, f"{_short(value)}: must be at most {MOST}")
         return value
 
     def flag(self, name: str, absent: bool | None = None) -> bool:

@@ -55,7 +55,7 @@ def attention_of(
 
 def llama(f: Fields, name: str) -> ModelSpec:
     """Dense decoders: Llama, Mistral, Qwen2 (biased queries, keys, values), Qwen3 (normed)."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     family = f.config["model_type"]
     bias = f.flag("attention_bias", absent=False)
     attention = attention_of(
@@ -70,7 +70,7 @@ def llama(f: Fields, name: str) -> ModelSpec:
 
 def mixtral(f: Fields, name: str) -> ModelSpec:
     """Mixtral: every layer a MoE of experts of ``intermediate_size``."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     window = f.optional("sliding_window", least=1) or None
     moe = routed_experts(f, hidden, f.integer("intermediate_size"))
     block = layer(hidden, attention_of(f, hidden, window=window), moe)
@@ -80,7 +80,7 @@ def mixtral(f: Fields, name: str) -> ModelSpec:
 
 def olmoe(f: Fields, name: str) -> ModelSpec:
     """OLMoE: Mixtral with queries and keys normed over their full width."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     moe = routed_experts(f, hidden, f.integer("intermediate_size"))
     block = layer(hidden, attention_of(f, hidden, norm="full"), moe)
     return build_model(f, name, [block] * count)
@@ -88,7 +88,7 @@ def olmoe(f: Fields, name: str) -> ModelSpec:
 
 def minimax_m2(f: Fields, name: str) -> ModelSpec:
     """MiniMax-M2: the same; its MTP modules are stated and not in the totals."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     norm = "full" if f.flag("use_qk_norm", absent=True) else "none"
     moe = routed_experts(f, hidden, f.integer("intermediate_size"))
     block = layer(hidden, attention_of(f, hidden, norm=norm), moe)
@@ -97,7 +97,7 @@ def minimax_m2(f: Fields, name: str) -> ModelSpec:
 
 def qwen_moe(f: Fields, name: str) -> ModelSpec:
     """Qwen2-MoE (biased attention, gated shared expert) and Qwen3-MoE (normed queries and keys)."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     second = f.config["model_type"] == "qwen2_moe"
     bias = f.flag("attention_bias", absent=False)
     attention = attention_of(
@@ -126,7 +126,7 @@ def qwen_ffns(f: Fields, hidden: int, count: int) -> list[DenseFFN | MoE]:
 
 def glm4_moe(f: Fields, name: str) -> ModelSpec:
     """GLM-4.5 and dots.llm1: DeepSeek's layers with grouped-query attention."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     # dots.llm1 always norms queries and keys; GLM says so.
     normed = f.flag("use_qk_norm", absent=f.config["model_type"] == "dots1")
     attention = attention_of(
@@ -138,7 +138,7 @@ def glm4_moe(f: Fields, name: str) -> ModelSpec:
 
 def gpt_oss(f: Fields, name: str) -> ModelSpec:
     """gpt-oss: biases everywhere, attention sinks, windows in every second layer."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     heads, width = f.integer("num_attention_heads"), head_dim(f, hidden)
     kinds = f.items("layer_types", count)
     bias = f.flag("attention_bias", absent=True)
@@ -158,7 +158,7 @@ def gpt_oss(f: Fields, name: str) -> ModelSpec:
 
 def llama4(f: Fields, name: str) -> ModelSpec:
     """Llama 4: a MoE every ``interleave_moe_layer_step`` layers, always one shared expert."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     every = f.integer("interleave_moe_layer_step")
     width = f.integer("intermediate_size")
     attention = attention_of(f, hidden)
@@ -173,7 +173,7 @@ def llama4(f: Fields, name: str) -> ModelSpec:
 
 def hunyuan(f: Fields, name: str) -> ModelSpec:
     """Hunyuan-A13B: per-layer lists of widths, top-k and shared experts."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     normed = f.flag("use_qk_norm", absent=True)
     attention = attention_of(f, hidden, norm="head" if normed else "none")
     widths = f.per_layer(*EXPERT_WIDTH, count=count)
@@ -188,7 +188,7 @@ def hunyuan(f: Fields, name: str) -> ModelSpec:
 
 def ernie(f: Fields, name: str) -> ModelSpec:
     """ERNIE 4.5: MoE layers from start to end index, every so many layers."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     bias = f.flag("use_bias", absent=False)
     attention = attention_of(f, hidden, qkv_bias=bias, out_bias=bias)
     first, every = f.integer("moe_layer_start_index", least=0), f.integer("moe_layer_interval")

@@ -16,7 +16,7 @@ def _bad_kind(f: Fields, field: str, kind: object, known: str) -> Exception:
 
 def mimo(f: Fields, name: str) -> ModelSpec:
     """MiMo-V2: full attention in some layers, windows with sinks and their own heads in others."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     pattern = f.items("hybrid_layer_pattern", count)
     ffns = dense_then_moe(f, hidden, count)
     bias = f.flag("attention_bias", absent=False)
@@ -43,7 +43,7 @@ def mimo(f: Fields, name: str) -> ModelSpec:
 
 def minimax(f: Fields, name: str) -> ModelSpec:
     """MiniMax-Text-01 and M1: lightning attention in seven of eight layers."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     if f.has("layer_types"):
         kinds = [x == "full_attention" for x in f.items("layer_types", count)]
     else:
@@ -70,7 +70,7 @@ def _lightning(f: Fields, hidden: int) -> Attention:
 
 def qwen_next(f: Fields, name: str) -> ModelSpec:
     """Qwen3-Next and Qwen3.5: gated delta rule in three of four layers, gated full attention."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     if f.has("layer_types"):
         kinds = f.items("layer_types", count)
     else:
@@ -116,7 +116,7 @@ def _gated_delta(f: Fields, hidden: int) -> Attention:
 
 def nemotron_h(f: Fields, name: str) -> ModelSpec:
     """Nemotron-H: one block per layer: M Mamba-2, * attention, E MoE, - dense FFN."""
-    hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    hidden, count = f.integer("hidden_size"), f.layers()
     pattern = f.config.get("hybrid_override_pattern")
     if not isinstance(pattern, str):
         raise f.error("hybrid_override_pattern", "is missing")
