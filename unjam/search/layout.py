@@ -29,7 +29,8 @@ def balanced_layout(
     """Cut layers and MTP modules, in order, into `stages` stages.
 
     Dynamic programming over cuts minimises the 12-norm of the stages' loads exactly,
-    ``O(stages * layers^2)`` once for all numbers of stages. All MTP modules stay in one stage of the last chunk, off rank 0.
+    ``O(stages * layers^2)`` once for all numbers of stages. All MTP modules stay in one stage of
+    the last chunk, off rank 0.
 
     Args:
         stages: P * V.
