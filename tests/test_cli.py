@@ -177,6 +177,20 @@ def test_closed_pipe_is_quiet() -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"], ["--help"]])
+def test_a_full_disk_under_standard_output_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "unjam.cli", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "unjam: error: standard output: cannot be written (No space left on device)\n"
+    )
+
+
 def test_plan_from_python_is_the_same_search(calls: dict[str, Any]) -> None:
     result = unjam.plan("m", "c", devices=64, seq_len=1024, global_batch=64, fixed={"tp": 2})
     assert result.best

@@ -80,10 +80,14 @@ def run(arguments: list[str]) -> int:
         return _usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # Python would complain once more when it flushes standard output at exit.
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # Standard output. Python would complain once more when it flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        if isinstance(error, BrokenPipeError):
+            return 1
+        return _complain(f"standard output: cannot be written ({error.strerror})")
     return code if isinstance(code, int) else 0
 
 

@@ -7,15 +7,15 @@ and do not block.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from unjam.schedule.ir import IntArray, Schedule
+from unjam.twin.compiled import compiled
 from unjam.twin.graph import SlotGraph, seconds_table, slot_graph
 from unjam.twin.timeline import Durations, FloatArray, Timeline
 
 
-@numba.njit(cache=True)
+@compiled
 def _run(sequence: IntArray, edges: IntArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Start and end of every slot by number, ``[N + 1]``; nothing (0) is over at 0."""
     start, end = np.zeros(len(edges)), np.zeros(len(edges))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unjam.schedule.ir import IntArray, Kind, Schedule
 from unjam.spec.errors import InputError
+from unjam.twin.compiled import compiled
 from unjam.twin.timeline import Durations, FloatArray
 
 OffsetArray = npt.NDArray[np.int64]
@@ -180,7 +180,7 @@ def _ends(columns: _Columns, rank: IntArray, schedule: Schedule) -> OffsetArray:
     return ends
 
 
-@numba.njit(cache=True)
+@compiled
 def _sequence(waits: IntArray, offsets: OffsetArray) -> tuple[IntArray, OffsetArray]:
     """Run all ranks as far as they come: numbers of the slots run, and where each rank stopped."""
     done = np.zeros(len(waits) + 2, dtype=np.bool_)

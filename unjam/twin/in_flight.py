@@ -5,17 +5,17 @@ A rank runs its slots in order, so the curve follows from the order alone, not f
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from unjam.schedule.ir import IntArray, Kind, Schedule
+from unjam.twin.compiled import compiled
 from unjam.twin.graph import OffsetArray, slot_graph
 from unjam.twin.timeline import FloatArray
 
 _F, _B, _W, _FB = int(Kind.F), int(Kind.B), int(Kind.W), int(Kind.FB)
 
 
-@numba.njit(cache=True)
+@compiled
 def _held(slots: IntArray, offsets: OffsetArray, size: FloatArray) -> FloatArray:
     ranks = len(offsets) - 1
     out = np.empty(len(slots))

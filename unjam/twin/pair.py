@@ -6,9 +6,10 @@ in-order streams; a sub-operation starts when its stream is free and its input i
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from unjam.twin.compiled import compiled
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -18,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 A_F, E_F, A_B, A_W, E_B, E_W, D_F, C_F, D_B, C_B = range(10)
 
 
-@numba.njit(cache=True)
+@compiled
 def lone_backward(ops: FloatArray, units: IntArray) -> tuple[float, float]:
     """A lone backward of `units` in reverse; W is free to move.
 
@@ -51,7 +52,7 @@ def lone_backward(ops: FloatArray, units: IntArray) -> tuple[float, float]:
     return now, now + pending[:count].sum()
 
 
-@numba.njit(cache=True)
+@compiled
 def _communication_share(ops: FloatArray, forward: IntArray, backward: IntArray) -> float:
     """Communication over computation of a pair, at most 1."""
     compute = communication = 0.0
@@ -64,7 +65,7 @@ def _communication_share(ops: FloatArray, forward: IntArray, backward: IntArray)
     return min(communication / compute, 1.0) if compute > 0 else 0.0
 
 
-@numba.njit(cache=True)
+@compiled
 def pair(
     ops: FloatArray, forward: IntArray, backward: IntArray, slowdown: float
 ) -> tuple[float, float, float]:
@@ -114,7 +115,7 @@ def pair(
     return total, forward_ready, backward_ready
 
 
-@numba.njit(cache=True)
+@compiled
 def all_pairs(
     ops: FloatArray,
     units: IntArray,
@@ -146,7 +147,7 @@ def all_pairs(
     return out
 
 
-@numba.njit(cache=True)
+@compiled
 def all_backwards(ops: FloatArray, units: IntArray, offsets: IntArray) -> FloatArray:
     """Every stage's lone backward with W split off, ``[2, stages]``: I and W seconds."""
     stages = len(offsets) - 1
