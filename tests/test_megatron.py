@@ -63,14 +63,16 @@ def test_deepseek_v3_shape_and_degrees() -> None:
         "num-experts": "256", "moe-router-topk": "8", "moe-ffn-hidden-size": "2048",
         "moe-shared-expert-intermediate-size": "2048", "mtp-num-layers": "1",
         "moe-layer-freq": "([0]*3+[1]*58)", "moe-router-num-groups": "8",
-        "moe-router-group-topk": "4", "tensor-model-parallel-size": "2",
+        "moe-router-group-topk": "4", "moe-router-score-function": "sigmoid",
+        "moe-router-topk-scaling-factor": "2.5", "tensor-model-parallel-size": "2",
         "pipeline-model-parallel-size": "8", "expert-model-parallel-size": "64",
         "expert-tensor-parallel-size": "1", "global-batch-size": "2048",
     }  # fmt: skip
     assert {k: found[k] for k in expected} == {k: [v] for k, v in expected.items()}
     assert found["recompute-modules"] == ["layernorm", "moe_act", "mla_up_proj"]
     assert len(parse_layout(found["pipeline-model-parallel-layout"][0])) == 32
-    assert "sequence-parallel" in found
+    assert {"sequence-parallel", "moe-router-enable-expert-bias"} <= set(found)
+    assert "moe-router-pre-softmax" not in found
     assert "untie-embeddings-and-output-weights" in found
 
 

@@ -50,6 +50,7 @@ def megatron_arguments(plan: Plan, model: ModelSpec) -> list[str]:
     flags |= _model_flags(plan, model)
     flags |= _attention_flags(model)
     flags |= _moe_flags(model)
+    flags |= _router_flags(plan, model)
     flags |= _parallel_flags(plan, model)
     flags |= _job_flags(plan)
     flags |= _recompute_flags(plan)
@@ -67,8 +68,7 @@ def megatron_arguments(plan: Plan, model: ModelSpec) -> list[str]:
 def _model_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     widths = [x.ffn.width for x in model.layers if isinstance(x.ffn, DenseFFN)]
     expert = model.moe.expert_width if model.moe else None
-    text = plan.model_config.get("text_config")
-    config: Mapping[str, Any] = text if isinstance(text, Mapping) else plan.model_config
+    config = _language_config(plan)
     return {
         "num-layers": len(model.layers),
         "hidden-size": model.hidden,
@@ -85,6 +85,11 @@ def _model_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
         "untie-embeddings-and-output-weights": not model.tied,
         "mtp-num-layers": len(model.mtp) or None,
     }
+
+
+def _language_config(plan: Plan) -> Mapping[str, Any]:
+    text = plan.model_config.get("text_config")
+    return text if isinstance(text, Mapping) else plan.model_config
 
 
 def _whole(value: Any) -> Any:
@@ -136,6 +141,22 @@ def _moe_flags(model: ModelSpec) -> dict[str, Any]:
         "moe-router-num-groups": moe.groups if limited else None,
         "moe-router-group-topk": moe.top_groups if limited else None,
         "moe-grouped-gemm": True,
+    }
+
+
+def _router_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
+    """How the configuration says that tokens choose experts; what it leaves out stays out."""
+    if model.moe is None:
+        return {}
+    config = _language_config(plan)
+    score = config.get("scoring_func")
+    softmax = score in {None, "softmax"}
+    return {
+        "moe-router-score-function": score if score in {"sigmoid", "softmax"} else None,
+        "moe-router-enable-expert-bias": config.get("topk_method") == "noaux_tc",
+        "moe-router-topk-scaling-factor": config.get("routed_scaling_factor"),
+        # Megatron's softmax follows the choice, which is the same as renormalising the chosen.
+        "moe-router-pre-softmax": softmax and config.get("norm_topk_prob") is False,
     }
 
 
@@ -230,6 +251,10 @@ def _remarks(plan: Plan, model: ModelSpec) -> list[str]:
         f"{plan.model_name}: {s}, {plan.job.devices} devices",
         f"predicted {plan.prediction.step_seconds:.2f} s a step; {plan.prediction.calibrated_on}",
     ]
+    out.append(
+        "not exported: norms of queries and keys without MLA, biases, RoPE scaling, "
+        "initialisation, losses, data and optimizer; take them from the model's recipe"
+    )
     if s.schedule == "adaptive":
         out.append(
             "schedule adaptive: nearest in Megatron is --overlap-moe-expert-parallel-comm with "
