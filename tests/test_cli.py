@@ -37,9 +37,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(options, job=job)
         return fake_search()
 
-    def save_plan(path: Path, plan: object) -> None:
-        path.write_text(str(plan))
-
     def explain(*given: object) -> str:
         return f"explained {given[-1]}"
 
@@ -48,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr("unjam.search.planner.plan_job", plan_job)
     monkeypatch.setattr("unjam.search.planner.make_plan", lambda *x: SimpleNamespace(name=x[0]))
     monkeypatch.setattr("unjam.search.explain.explain", explain)
-    monkeypatch.setattr("unjam.spec.plan_io.save_plan", save_plan)
+    monkeypatch.setattr("unjam.spec.plan_io.plan_to_yaml", str)
     return seen
 
 

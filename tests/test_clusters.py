@@ -55,9 +55,9 @@ tiers:
     half_bytes: 1e6
 """
 COUNTS = st.integers(1, 10_000_000)
-ABOVE_0 = st.floats(1e-9, 1e30)
-SHARES = st.floats(1e-6, 1.0)
-NAMES = st.text(min_size=1, max_size=8)
+ABOVE_0 = st.floats(1e3, 1e21)
+SHARES = st.floats(1e-4, 1.0)
+NAMES = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=8)
 
 
 def read(text: str, file: str = "c.yaml") -> ClusterSpec:

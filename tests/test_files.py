@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from unjam.spec import files
 from unjam.spec.documents import dump_yaml, parse_mapping
 from unjam.spec.errors import InputError
-from unjam.spec.files import check_output_dir, read_mapping, write_bytes, write_text
+from unjam.spec.files import check_output_dir, read_mapping, write_files, write_text
 
 SCALARS = (
     st.none()
@@ -208,7 +208,7 @@ def test_write_replaces_and_keeps_mode_and_link(tmp_path: Path) -> None:
 
 def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    write_bytes(tmp_path / "new", b"\0\1")
+    write_files({tmp_path / "new": b"\0\1"})
     assert (tmp_path / "new").read_bytes() == b"\0\1"
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -304,3 +304,15 @@ def test_a_folder_without_write_permission_is_found(
     with pytest.raises(InputError, match="check its permissions"):
         check_output_dir(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_several_files_are_written_all_or_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(InputError, match="name a file, not a folder"):
+        write_files({tmp_path / "a": "new", tmp_path / "b": "x", tmp_path / "c": "x"})
+    assert (tmp_path / "a").read_text() == "old"
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["a", "b"]
+    write_files({tmp_path / "a": "new", tmp_path / "c": b"x"})
+    assert ((tmp_path / "a").read_text(), (tmp_path / "c").read_text()) == ("new", "x")
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["a", "b", "c"]

@@ -10,7 +10,7 @@ import pytest
 from conftest import small_cluster
 
 from unjam.export.megatron import megatron_arguments, megatron_environment, to_megatron
-from unjam.search.published import default_layout
+from unjam.search.layout import strategy_layout
 from unjam.spec.clusters import cluster_to_mapping, load_cluster
 from unjam.spec.layout import parse_layout
 from unjam.spec.model import ModelSpec
@@ -31,7 +31,7 @@ def plan_of(
 ) -> tuple[Plan, ModelSpec]:
     model, config = load_model(name)
     strategy = replace(BASE, **changes)  # type: ignore[arg-type]
-    strategy = replace(strategy, layout=default_layout(model, strategy))
+    strategy = replace(strategy, layout=strategy_layout(model, small_cluster(), JOB, strategy))
     spec = load_cluster(cluster)
     prediction = simulate_step(model, small_cluster(), JOB, strategy).prediction
     plan = Plan(

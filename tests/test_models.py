@@ -114,6 +114,37 @@ def test_more_chosen_than_there_are_is_refused() -> None:
         model_from_config("x", {**deepseek(), "num_experts_per_tok": 300})
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("Qwen3-30B-A3B", "mlp_only_layers"),
+        ("MiMo-V2-Flash", "hybrid_layer_pattern"),
+        ("Qwen3.5-397B-A17B", "layer_types"),
+        ("gpt-oss-120b", "layer_types"),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "hybrid_override_pattern"),
+        ("DeepSeek-V4-Pro", "compress_ratios"),
+    ],
+)
+def test_a_wrong_list_of_layers_is_one_clear_line(name: str, field: str) -> None:
+    config = config_of(next(x for x in PUBLISHED if x["name"] == name))
+    count = config["num_hidden_layers"]
+    for bad in (3, 1.5, True, -1, {}, [[]] * count, [{}] * count, ["odd"] * count, [count] * count):
+        if field == "compress_ratios" and bad == [count] * count:
+            continue  # a ratio may be any number
+        with pytest.raises(InputError, match=field) as caught:
+            model_from_config("bad", {**config, field: bad})
+        assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_field_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    text = json.dumps(deepseek(), indent=1).replace('"hidden_size": 7168', '"hidden_size": -1')
+    path.write_text(text)
+    line = 1 + text[: text.index('"hidden_size"')].count("\n")
+    with pytest.raises(InputError, match=f"config.json:{line}: field hidden_size: -1"):
+        load_model(str(path))
+
+
 def test_unknown_architecture_names_the_nearest() -> None:
     with pytest.raises(InputError, match=r"deepseek_v9.*nearest known: deepseek"):
         model_from_config("x", {**deepseek(), "model_type": "deepseek_v9"})

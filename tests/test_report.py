@@ -19,8 +19,9 @@ from unjam.export.preset_tables import cluster_table, parameters_table
 from unjam.export.report import render_report, words
 from unjam.export.report_charts import blocks_of, memory_curve, ticks
 from unjam.export.table import console, print_search, print_step, search_to_json
-from unjam.export.trace import place_transfers, slot_name, trace_of, write_trace
+from unjam.export.trace import place_transfers, render_trace, slot_name, trace_of
 from unjam.spec.errors import InputError
+from unjam.spec.files import write_text
 
 VOID = {"meta", "input", "br"}
 
@@ -118,7 +119,7 @@ def test_slot_names() -> None:
 
 def test_trace_has_a_process_per_rank_and_every_slot(tmp_path: Path) -> None:
     step = fake_step()
-    write_trace(tmp_path / "trace.json", step)
+    write_text(tmp_path / "trace.json", render_trace(step))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = {x["args"]["name"] for x in events if x["name"] == "process_name"}
     assert names == {f"pipeline rank {r}" for r in range(4)}
@@ -152,7 +153,7 @@ def test_transfers_stay_inside_their_slot(seconds: list[float], slot: float) -> 
 def test_trace_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError) as caught:
-        write_trace(tmp_path / "file" / "trace.json", fake_step())
+        write_text(tmp_path / "file" / "trace.json", render_trace(fake_step()))
     assert "\n" not in str(caught.value)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from conftest import small_cluster, small_model
 
-from unjam.search.published import default_layout
+from unjam.search.layout import strategy_layout
 from unjam.spec.cluster import LinkTier
 from unjam.spec.strategy import JobSpec, Strategy
 from unjam.twin.result import StepResult
@@ -23,7 +23,7 @@ MODEL = small_model(layers=8, mtp=1)
 def run(job: JobSpec = JOB, **changes: object) -> StepResult:
     strategy = replace(BASE, **changes)  # type: ignore[arg-type]
     if not strategy.layout:
-        strategy = replace(strategy, layout=default_layout(MODEL, strategy))
+        strategy = replace(strategy, layout=strategy_layout(MODEL, small_cluster(), job, strategy))
     return simulate_step(MODEL, small_cluster(), job, strategy)
 
 
@@ -90,6 +90,9 @@ def test_zero_3_pays_on_a_slow_network() -> None:
         tiers=(LinkTier("inside", 8, 1e9, 1.0, 0, 0), LinkTier("outside", 0, 1e8, 1.0, 0, 0))
     )
     flat = replace(BASE, pp=1, vpp=1, dp=32, schedule="1f1b")
-    strategies = (replace(flat, zero=x, layout=default_layout(MODEL, flat)) for x in (1, 3))
+    strategies = (
+        replace(flat, zero=x, layout=strategy_layout(MODEL, small_cluster(), JOB, flat))
+        for x in (1, 3)
+    )
     one, three = (simulate_step(MODEL, slow, JOB, x).prediction for x in strategies)
     assert three.step_seconds > one.step_seconds

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from unjam.search.result import SearchResult
     from unjam.spec.plan import Plan
+    from unjam.twin.result import StepResult
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]  # typer does not export it
 PROGRESS_AFTER_SECONDS = 2.0
@@ -64,7 +65,11 @@ OutOption = Annotated[
 
 def main() -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2, never a traceback."""
-    sys.exit(run(sys.argv[1:]))
+    with Path(os.devnull).open("w") as nowhere:
+        # A closed stream is None in Python, and a print to it would go to the other one.
+        sys.stdout = sys.stdout or nowhere
+        sys.stderr = sys.stderr or nowhere
+        sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
@@ -93,7 +98,8 @@ def run(arguments: list[str]) -> int:
 
 def _complain(message: str) -> int:
     line = " ".join(message.split("\n"))
-    print(f"unjam: error: {line}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"unjam: error: {line}", file=sys.stderr)
     return 2
 
 
@@ -212,6 +218,7 @@ def plan(
     if explain is not None:
         from unjam.search.explain import explain as explain_strategy
 
+        _check_explain(held, asked, out)
         text = explain_strategy(spec, where, job, {**held, **asked})
         _print_json({"explanation": text}) if as_json else print(text)
         return
@@ -224,6 +231,18 @@ def plan(
     if out:
         _write_results(out, result, make_plan(model, config, result))
     _show_search(result, out, as_json)
+
+
+def _check_explain(
+    held: dict[str, int | str], asked: dict[str, int | str], out: Path | None
+) -> None:
+    from unjam.spec.errors import InputError
+
+    if out is not None:
+        raise InputError("--out: --explain writes no files; leave one of them out")
+    for key in held.keys() & asked.keys():
+        if held[key] != asked[key]:
+            raise InputError(f"--explain {key}={asked[key]}: --fix holds {key}={held[key]}")
 
 
 def _one_cluster(argument: str | None, option: str | None) -> str:
@@ -239,13 +258,17 @@ def _one_cluster(argument: str | None, option: str | None) -> str:
 
 def _write_results(out: Path, result: SearchResult, chosen: Plan) -> None:
     from unjam.export.report import render_report
-    from unjam.export.trace import write_trace
-    from unjam.spec.files import write_text
-    from unjam.spec.plan_io import save_plan
+    from unjam.export.trace import render_trace
+    from unjam.spec.files import write_files
+    from unjam.spec.plan_io import plan_to_yaml
 
-    save_plan(out / "plan.yaml", chosen)
-    write_text(out / "report.html", render_report(result))
-    write_trace(out / "trace.json", result.best[0])
+    write_files(
+        {
+            out / "plan.yaml": plan_to_yaml(chosen),
+            out / "report.html": render_report(result),
+            out / "trace.json": render_trace(result.best[0]),
+        }
+    )
 
 
 def _show_search(result: SearchResult, out: Path | None, as_json: bool) -> None:
@@ -269,24 +292,29 @@ def simulate(
 ) -> None:
     """Simulate one training step of a plan."""
     from unjam.export import table
-    from unjam.export.trace import write_trace
-    from unjam.spec.clusters import cluster_from_mapping
-    from unjam.spec.models import model_from_config
-    from unjam.spec.plan_io import load_plan
+    from unjam.search.open_plan import open_plan
     from unjam.twin.step import simulate_step
 
-    loaded = load_plan(plan_file)
-    model = model_from_config(loaded.model_name, loaded.model_config)
-    cluster = cluster_from_mapping(loaded.cluster)
+    loaded, model, cluster = open_plan(plan_file)
     result = simulate_step(model, cluster, loaded.job, loaded.strategy)
     if trace:
-        write_trace(trace, result)
+        _write_trace(trace, plan_file, result)
     if as_json:
         _print_json(table.step_to_json(result))
         return
     table.print_step(table.console(), result, f"{model.name} on {cluster.name}, {plan_file}")
     if trace:
         print(f"wrote {trace}")
+
+
+def _write_trace(path: Path, plan_file: Path, result: StepResult) -> None:
+    from unjam.export.trace import render_trace
+    from unjam.spec.errors import InputError
+    from unjam.spec.files import write_text
+
+    if path.exists() and path.samefile(plan_file):
+        raise InputError(f"--trace {path}: is the plan itself; choose another path")
+    write_text(path, render_trace(result))
 
 
 @app.command(epilog="\b\nExample: unjam models path/to/config.json --json")
@@ -354,11 +382,10 @@ def export(
     if to != "megatron":
         raise InputError(f"--to {to}: unknown framework; use megatron")
     from unjam.export.megatron import to_megatron
-    from unjam.spec.models import model_from_config
-    from unjam.spec.plan_io import load_plan
+    from unjam.search.open_plan import open_plan
 
-    loaded = load_plan(plan_file)
-    print(to_megatron(loaded, model_from_config(loaded.model_name, loaded.model_config)))
+    loaded, model, _ = open_plan(plan_file)
+    print(to_megatron(loaded, model))
 
 
 if __name__ == "__main__":

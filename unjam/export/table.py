@@ -152,6 +152,9 @@ def print_step(out: Console, result: StepResult, title: str) -> None:
     _say(out, f"time: {time}")
     memory = ", ".join(f"{k} {v:.2f}" for k, v in p.memory_gib.items() if v >= 5e-3)
     _say(out, f"GiB of rank {p.peak_memory_rank}, of {result.limit_gib:.1f}: {memory}")
+    if p.peak_memory_gib > result.limit_gib:
+        have = result.limit_gib
+        _say(out, f"warning: does not fit: {p.peak_memory_gib:.1f} of {have:.1f} usable GiB")
     _print_basis(out, [result])
 
 

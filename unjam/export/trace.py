@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unjam.schedule.ir import Kind
-from unjam.spec.files import write_text
 from unjam.twin.result import StepResult
 
 Event = dict[str, Any]
@@ -30,13 +28,9 @@ def slot_name(slot: tuple[int, ...]) -> str:
     return f"{Kind(kind).name} c{chunk} m{micro_batch}"
 
 
-def write_trace(path: Path | str, result: StepResult) -> None:
-    """Write the trace of one step.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    write_text(Path(path), json.dumps(trace_of(result), separators=(",", ":")))
+def render_trace(result: StepResult) -> str:
+    """The text of the trace file of one step."""
+    return json.dumps(trace_of(result), separators=(",", ":"))
 
 
 def trace_of(result: StepResult) -> dict[str, Any]:

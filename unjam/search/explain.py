@@ -5,29 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from unjam.search.published import default_layout
-from unjam.search.rules import explain_invalid
-from unjam.search.space import FIXABLE, Fixed
+from unjam.search.layout import strategy_layout
+from unjam.search.rules import explain_invalid, require_job
+from unjam.search.space import Fixed, check_values
 from unjam.spec.cluster import ClusterSpec
-from unjam.spec.errors import InputError
 from unjam.spec.model import ModelSpec
 from unjam.spec.strategy import JobSpec, ScheduleName, Strategy
 from unjam.twin.result import StepResult
 from unjam.twin.step import simulate_step
 
 
-def complete_strategy(model: ModelSpec, job: JobSpec, given: Fixed) -> Strategy:
+def complete_strategy(job: JobSpec, given: Fixed) -> Strategy:
     """A strategy from the degrees that the user named; the rest is 1, DP follows.
 
     Raises:
         InputError: an unknown key, or degrees that are not positive integers.
     """
-    for key, value in given.items():
-        if key not in (*FIXABLE, "layout"):
-            raise InputError(f"--explain {key}: no such degree; use {', '.join(FIXABLE)}")
-        is_name = key in {"recompute", "dispatcher", "schedule", "layout"}
-        if not is_name and (not isinstance(value, int) or value < (key != "zero")):
-            raise InputError(f"--explain {key}={value}: must be a positive integer")
+    check_values("--explain", given, also=("layout",))
     degree = {x: int(given.get(x, 1)) for x in ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")}
     used = degree["tp"] * degree["pp"] * degree["cp"]
     strategy = Strategy(
@@ -38,7 +32,7 @@ def complete_strategy(model: ModelSpec, job: JobSpec, given: Fixed) -> Strategy:
         etp=degree["etp"],
         cp=degree["cp"],
         mbs=degree["mbs"],
-        dp=int(given.get("dp", job.devices // used)),
+        dp=int(given.get("dp", max(job.devices // used, 1))),
         zero=int(given.get("zero", 1)),
         schedule=_natural_schedule(degree),
     )
@@ -55,19 +49,17 @@ def _natural_schedule(degree: dict[str, int]) -> ScheduleName:
 
 def explain(model: ModelSpec, cluster: ClusterSpec, job: JobSpec, given: Fixed) -> str:
     """Say what becomes of one strategy; several lines."""
-    strategy = complete_strategy(model, job, given)
+    require_job(model, cluster, job)
+    strategy = complete_strategy(job, given)
     reasons = explain_invalid(model, cluster, job, strategy)
     head = f"{strategy} {strategy.schedule} {strategy.dispatcher} recompute={strategy.recompute}"
     if reasons:
         return "\n".join([f"{head}: invalid", *(f"  - {x}" for x in reasons)])
     if not strategy.layout:
-        strategy = _with_layout(model, strategy)
+        layout = strategy_layout(model, cluster, job, strategy)
+        strategy = replace(strategy, layout=layout)
     result = simulate_step(model, cluster, job, strategy)
     return "\n".join([head, f"  layout {strategy.layout}", *_memory_lines(result), *_time(result)])
-
-
-def _with_layout(model: ModelSpec, strategy: Strategy) -> Strategy:
-    return replace(strategy, layout=default_layout(model, strategy))
 
 
 def _memory_lines(result: StepResult) -> list[str]:
@@ -79,17 +71,18 @@ def _memory_lines(result: StepResult) -> list[str]:
         f"  {verdict}: {p.peak_memory_gib:.1f} of {result.limit_gib:.1f} GiB, "
         f"pipeline rank {p.peak_memory_rank}"
     ]
-    return lines + [f"    {name:<26}{value:8.2f} GiB" for name, value in parts if value > 0.005]
+    return lines + [f"    {name:<27}{value:8.2f} GiB" for name, value in parts if value > 0.005]
 
 
 def _time(result: StepResult) -> list[str]:
-    p = result.prediction
+    p, s = result.prediction, result.strategy
+    hidden = f"; {p.hidden_ep_fraction:.1%} of EP communication hidden"
     lines = [
         f"  {p.step_seconds:.2f} s a step, {p.tokens_per_second_per_device:.1f} tokens/s/device, "
-        f"MFU {p.mfu:.1%}; {p.hidden_ep_fraction:.1%} of EP communication hidden"
+        f"MFU {p.mfu:.1%}{hidden if s.ep * s.etp > 1 else ''}"
     ]
     parts = sorted(p.time_seconds.items(), key=lambda x: -x[1])
     shown = [(name, value) for name, value in parts if abs(value) > 5e-4]
     return lines + [
-        f"    {name:<26}{value:8.3f} s  {value / p.step_seconds:6.1%}" for name, value in shown
+        f"    {name:<27}{value:8.3f} s  {value / p.step_seconds:6.1%}" for name, value in shown
     ]

@@ -10,8 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from unjam.cost.batch import FloatArray
-from unjam.spec.layout import Layout
+from unjam.cost.batch import FloatArray, IntArray, batch_of
+from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.spec.cluster import ClusterSpec
+from unjam.spec.layout import Layout, format_layout
+from unjam.spec.model import ModelSpec
+from unjam.spec.strategy import JobSpec, Strategy
+from unjam.twin.units import HEAD, MTP_HEAD, UnitCosts, unit_costs
 
 # Stages are compared by the sum of their loads to this power: close to the maximum, yet it tells
 # apart layouts with the same maximum.
@@ -49,6 +54,34 @@ def balanced_layout(
         if other[0] < with_head[0]:
             best = _tokens(other[1], len(mtp_seconds), apart)
     return best
+
+
+def head_quarters(costs: UnitCosts, model: ModelSpec) -> IntArray:
+    """Time of the output stage over a layer's, in quarters of a layer, per strategy, ``[N]``."""
+    compute = [i for i, x in enumerate(SUB_OPERATIONS) if x not in {"D_f", "C_f", "D_b", "C_b"}]
+    total = costs.seconds[:, compute].sum(axis=1)
+    mean = np.mean([total[u] for u in costs.kinds.of_layer], axis=0)
+    head = total[HEAD] + len(model.mtp) * total[MTP_HEAD]
+    return np.asarray(np.round(4 * head / np.maximum(mean, 1e-12)), dtype=np.int64)
+
+
+@lru_cache(maxsize=4096)
+def stage_layout(layers: int, mtp: int, pp: int, vpp: int, head_quarters: int) -> Layout:
+    """Layers of each stage, balanced with the output stage worth ``head_quarters / 4`` layers.
+
+    An MTP module counts as one layer, the embedding as a tenth.
+    """
+    return balanced_layout(pp * vpp, pp, np.ones(layers), head_quarters / 4, np.ones(mtp), 0.1)
+
+
+def strategy_layout(
+    model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy
+) -> str:
+    """The layout that the search gives to `strategy`."""
+    costs = unit_costs(LayerContext(model, cluster, job, batch_of([strategy])))
+    quarters = int(head_quarters(costs, model)[0])
+    layers, mtp = len(model.layers), len(model.mtp)
+    return format_layout(stage_layout(layers, mtp, strategy.pp, strategy.vpp, quarters))
 
 
 def _cut(stages: int, layers: FloatArray, first: float, last: float) -> tuple[float, list[int]]:

@@ -10,20 +10,19 @@ import heapq
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from unjam.cost.batch import Batch, FloatArray, IntArray
-from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.cost.layer import LayerContext
 from unjam.cost.memory import USABLE_SHARE
 from unjam.schedule.registry import build_schedule
 from unjam.search.bounds import group_bounds
-from unjam.search.layout import balanced_layout
+from unjam.search.layout import head_quarters, stage_layout
 from unjam.search.published import compare_published
 from unjam.search.result import SearchResult
-from unjam.search.rules import explain_invalid
+from unjam.search.rules import explain_invalid, require_job
 from unjam.search.rules import rules as rules_of
 from unjam.search.space import Fixed, enumerate_space, nearest_invalid
 from unjam.spec.cluster import ClusterSpec
@@ -36,7 +35,7 @@ from unjam.spec.strategy import SCHEDULES, JobSpec
 from unjam.twin.inputs import StepInputs, step_inputs
 from unjam.twin.memory import GIB, rank_memory
 from unjam.twin.step import step_result, step_seconds
-from unjam.twin.units import HEAD, MTP_HEAD, UnitCosts, unit_costs
+from unjam.twin.units import UnitCosts, unit_costs
 
 Layout = tuple[tuple[str, ...], ...]
 Progress = Callable[[float], None]
@@ -108,6 +107,7 @@ def plan_job(
     begin = time.perf_counter()
     report = progress or (lambda share: None)
     fixed = fixed or {}
+    require_job(model, cluster, job)
     space = enumerate_space(model, cluster, job, rules_of(model, cluster, job), fixed)
     if not len(space.valid):
         raise InputError(_why_nothing_is_valid(model, cluster, job, fixed))
@@ -148,7 +148,7 @@ def bound_candidates(
     code = _row_codes([getattr(batch, x) for x in _COSTED_BY])
     _, first, key = np.unique(code, return_index=True, return_inverse=True)
     costs = unit_costs(LayerContext(model, cluster, job, batch.take(first)))
-    ratios = _head_ratios(costs, model)[key]
+    ratios = head_quarters(costs, model)[key]
     micro_batches = job.global_batch // (batch.dp * batch.mbs)
     columns = [batch.pp, batch.vpp, batch.schedule, micro_batches, ratios]
     _, leader, member = np.unique(_row_codes(columns), return_index=True, return_inverse=True)
@@ -176,24 +176,6 @@ def _row_codes(columns: list[IntArray]) -> IntArray:
     for column in columns:
         code = code * (int(column.max()) + 1) + column
     return code
-
-
-def _head_ratios(costs: UnitCosts, model: ModelSpec) -> IntArray:
-    """Time of the output stage over a layer's, in quarters of a layer, per cost key."""
-    compute = [i for i, x in enumerate(SUB_OPERATIONS) if x not in {"D_f", "C_f", "D_b", "C_b"}]
-    total = costs.seconds[:, compute].sum(axis=1)
-    mean = np.mean([total[u] for u in costs.kinds.of_layer], axis=0)
-    head = total[HEAD] + len(model.mtp) * total[MTP_HEAD]
-    return np.asarray(np.round(4 * head / np.maximum(mean, 1e-12)), dtype=np.int64)
-
-
-@lru_cache(maxsize=4096)
-def stage_layout(layers: int, mtp: int, pp: int, vpp: int, head_quarters: int) -> Layout:
-    """Layers of each stage, balanced with the output stage worth ``head_quarters / 4`` layers.
-
-    An MTP module counts as one layer, the embedding as a tenth.
-    """
-    return balanced_layout(pp * vpp, pp, np.ones(layers), head_quarters / 4, np.ones(mtp), 0.1)
 
 
 def _best_first(
@@ -262,7 +244,9 @@ def _why_nothing_is_valid(
 def _why_nothing_fits(
     cluster: ClusterSpec, job: JobSpec, candidates: Candidates, found: Found
 ) -> str:
-    need = min(float(candidates.bytes.min()), found.smallest_bytes)
+    # Every bound below the limit was followed up, so where there was one, its strategy says more.
+    simulated = np.isfinite(found.smallest_bytes)
+    need = found.smallest_bytes if simulated else float(candidates.bytes.min())
     have = USABLE_SHARE * cluster.device.memory_bytes
     # Static bytes shrink at best in proportion to the devices.
     own = max(have - cluster.device.reserved_bytes, 1.0)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from unjam.search.layout import balanced_layout
+from unjam.search.layout import strategy_layout
 from unjam.search.result import PublishedResult
 from unjam.search.rules import explain_invalid
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.errors import InputError
-from unjam.spec.layout import format_layout
 from unjam.spec.model import ModelSpec
 from unjam.spec.published import PublishedRun, published_runs
 from unjam.spec.strategy import RECOMPUTE, JobSpec, Strategy
@@ -95,7 +92,7 @@ def fitting_result(
     model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy, note: str = ""
 ) -> tuple[StepResult | None, str]:
     """Simulate `strategy` with the fastest recomputation that fits, else say why not."""
-    layout = strategy.layout or default_layout(model, strategy)
+    layout = strategy.layout or strategy_layout(model, cluster, job, strategy)
     leanest: StepResult | None = None
     reasons: list[str] = []
     options = RECOMPUTE if strategy.recompute == "none" else (strategy.recompute,)
@@ -125,19 +122,6 @@ def fitting_result(
 
 def _joined(*parts: str) -> str:
     return ", ".join(x for x in parts if x)
-
-
-def default_layout(model: ModelSpec, strategy: Strategy) -> str:
-    """A balanced layout for a strategy that was given without one; the head weighs one layer."""
-    stages = balanced_layout(
-        strategy.pp * strategy.vpp,
-        strategy.pp,
-        np.ones(len(model.layers)),
-        1.0 + len(model.mtp),
-        np.ones(len(model.mtp)),
-        0.1,
-    )
-    return format_layout(stages)
 
 
 def _difference(published: StepResult, best: StepResult) -> str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from unjam.cost.batch import RECOMPUTE_NAMES, IntArray
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.errors import InputError
+from unjam.spec.fields import nearest
 from unjam.spec.layout import check_layout, parse_layout
 from unjam.spec.model import DenseFFN, ModelSpec
 from unjam.spec.strategy import DISPATCHERS, RECOMPUTE, SCHEDULES, JobSpec, Strategy
@@ -271,6 +272,29 @@ def _only_for_mla(f: Fields) -> BoolArray:
     return np.asarray(f["recompute"] == RECOMPUTE_NAMES.index("act+mla"))
 
 
+def check_job(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> tuple[str, str] | None:
+    """What no strategy can mend: the job's field and what is wrong with it; None if all is well."""
+    if job.devices > cluster.max_devices:
+        most = cluster.max_devices
+        return "devices", f"{job.devices}: {cluster.name} has at most {most}; use at most {most}"
+    known = sorted(cluster.device.peak_flops)
+    if job.dtype not in known:
+        return "dtype", f"{job.dtype}: {cluster.device.name} has no such peak; use {known[0]}"
+    if model.moe:
+        most_skew = model.moe.experts / model.moe.top_k
+        if job.imbalance > max(most_skew, 1.0):
+            cause = f"an expert of {model.moe.experts} with top-{model.moe.top_k} routing"
+            return "imbalance", f"{job.imbalance:g}: {cause} gets at most {most_skew:g} x the mean"
+    return None
+
+
+def require_job(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> None:
+    """Raise an `InputError` that names the option where `check_job` finds something wrong."""
+    wrong = check_job(model, cluster, job)
+    if wrong:
+        raise InputError(f"--{wrong[0]} {wrong[1]}")
+
+
 def explain_invalid(
     model: ModelSpec, cluster: ClusterSpec, job: JobSpec, strategy: Strategy
 ) -> list[str]:
@@ -283,6 +307,8 @@ def explain_invalid(
              for name, value in values.items() if value < 1 and name != "zero"]  # fmt: skip
     if small:
         return small
+    if not 0 <= strategy.zero <= 3:
+        return [f"ZeRO {strategy.zero}: use 0, 1, 2 or 3"]
     unknown = _unknown_names(strategy)
     if unknown:
         return unknown
@@ -309,7 +335,7 @@ def _unknown_names(strategy: Strategy) -> list[str]:
         "recompute": RECOMPUTE_NAMES,
     }
     return [
-        f"{name} {getattr(strategy, name)!r} is unknown: use one of {', '.join(values)}"
+        f"{name} {getattr(strategy, name)!r} is unknown; {nearest(getattr(strategy, name), values)}"
         for name, values in allowed.items()
         if getattr(strategy, name) not in values
     ]

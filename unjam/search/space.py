@@ -12,11 +12,13 @@ from unjam.cost.batch import RECOMPUTE_NAMES, Batch, IntArray
 from unjam.search.rules import Rule, first_violation
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.errors import InputError
+from unjam.spec.fields import nearest
+from unjam.spec.jobs import MOST
 from unjam.spec.model import ModelSpec
 from unjam.spec.strategy import DISPATCHERS, SCHEDULES, JobSpec, Strategy
 
-VIRTUAL_CHUNKS = (1, 2, 3, 4, 5, 6, 8)
-MICRO_BATCH_SIZES = (1, 2, 4, 8)
+VIRTUAL_CHUNKS = range(1, 13)
+MICRO_BATCH_SIZES = (1, 2, 3, 4, 6, 8)
 CONTEXT_DEGREES = (1, 2, 4, 8)
 SHAPE = ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")
 OPTIONS = ("recompute", "dispatcher", "schedule", "zero")
@@ -69,21 +71,41 @@ def _choices(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> dict[str, 
     }
 
 
-def fix_choices(choices: dict[str, Sequence[int]], fixed: Fixed) -> dict[str, Sequence[int]]:
-    """Replace choices by the values that the user fixed (``dp`` is checked later)."""
-    out = dict(choices)
-    for key, value in fixed.items():
-        if key not in FIXABLE:
-            raise InputError(f"--fix {key}: no such degree or option; use {', '.join(FIXABLE)}")
+def check_values(option: str, given: Fixed, also: Sequence[str] = ()) -> None:
+    """Raise unless every key is a degree or option and has a possible value.
+
+    Args:
+        option: what the user typed them behind, for messages.
+        given: degrees and options by name.
+        also: further keys that are allowed, with any value.
+
+    Raises:
+        InputError: one line that names the key, with a fix.
+    """
+    keys = (*FIXABLE, *also)
+    for key, value in given.items():
+        if key not in keys:
+            raise InputError(f"{option} {key}: no such degree or option; {nearest(key, keys)}")
         names = _NAMES.get(key)
         if names is not None:
             if value not in names:
-                raise InputError(f"--fix {key}={value}: unknown; use one of {', '.join(names)}")
-            out[key] = [names.index(str(value))]
-        elif not isinstance(value, int) or value < (0 if key == "zero" else 1):
-            raise InputError(f"--fix {key}={value}: must be a positive integer")
+                raise InputError(f"{option} {key}={value}: unknown; {nearest(str(value), names)}")
+        elif key == "zero":
+            if value not in range(4):
+                raise InputError(f"{option} zero={value}: use 0, 1, 2 or 3")
+        elif key not in also and (not isinstance(value, int) or not 1 <= value <= MOST):
+            raise InputError(f"{option} {key}={value}: must be an integer from 1 to {MOST}")
+
+
+def fix_choices(choices: dict[str, Sequence[int]], fixed: Fixed) -> dict[str, Sequence[int]]:
+    """Replace choices by the values that the user fixed (``dp`` is checked later)."""
+    check_values("--fix", fixed)
+    out = dict(choices)
+    for key, value in fixed.items():
+        if key in _NAMES:
+            out[key] = [_NAMES[key].index(str(value))]
         elif key != "dp":
-            out[key] = [value]
+            out[key] = [int(value)]
     return out
 
 

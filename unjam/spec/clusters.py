@@ -24,6 +24,8 @@ _SHARES = {
     "matmul_efficiency", "grouped_matmul_efficiency", "attention_efficiency",
     "attention_backward_efficiency", "vector_efficiency", "efficiency",
 }  # fmt: skip
+_RATES = {"bytes_per_second", "memory_bytes_per_second", "peak_flops"}
+_LEAST_RATE, _LEAST_SHARE, _LARGEST = 1e3, 1e-4, 1e21  # within them every time is finite
 _MAY_BE_ZERO = {
     "span", "latency_seconds", "half_bytes", "reserved_bytes", "half_rows", "kernel_seconds",
     "overlap_slowdown",
@@ -96,7 +98,12 @@ def cluster_from_mapping(
         given = plain.get("sources", {})
         plain["sources"] = {**given, **sources} if isinstance(given, Mapping) else given
     cluster = read_dataclass(ClusterSpec, plain, prefix, document)
-    problem = _range_problem(cluster) or _table_problem(cluster.device) or _tier_problem(cluster)
+    problem = (
+        _name_problem(cluster)
+        or _range_problem(cluster)
+        or _table_problem(cluster.device)
+        or _tier_problem(cluster)
+    )
     if problem:
         raise document.error(join(prefix, problem[0]), problem[1])
     return cluster
@@ -129,21 +136,41 @@ def _numbers(cluster: ClusterSpec) -> Iterator[tuple[str, str, float]]:
                 yield join(path, name), name, value
 
 
+def _name_problem(cluster: ClusterSpec) -> tuple[str, str] | None:
+    if cluster.name.strip() and cluster.name.isprintable():
+        return None
+    return "name", f"must be a name on one line, not {quoted(cluster.name)}"
+
+
 def _range_problem(cluster: ClusterSpec) -> tuple[str, str] | None:
     for path, name, value in _numbers(cluster):
-        if isinstance(value, int) and abs(value) > _MOST:
-            return path, f"must be at most {_MOST}, not {quoted(value)}"
-        if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-            least = "must not be negative" if name in _MAY_BE_ZERO else "must be positive"
-            return path, f"{least}, not {value:g}"
-        if name in _SHARES and value > 1:
-            return path, f"must be at most 1 (a share of the peak), not {value:g}"
-        if name == "overlap_slowdown" and value >= 1:
-            return path, f"must be below 1 (a share of the compute rate), not {value:g}"
+        bound = _broken_bound(name, value)
+        if bound:
+            shown = quoted(value) if isinstance(value, int) else f"{value:g}"
+            return path, f"{bound}, not {shown}"
     if cluster.device.reserved_bytes >= cluster.device.memory_bytes:
         most = f"memory_bytes {cluster.device.memory_bytes:g}"
         return "device.reserved_bytes", f"must be below {most}"
     return None
+
+
+def _broken_bound(name: str, value: float) -> str | None:
+    """The first bound that a number of this name breaks, in words."""
+    may_be_zero, share = name in _MAY_BE_ZERO, name in _SHARES
+    bounds = (
+        (isinstance(value, int) and abs(value) > _MOST, f"must be at most {_MOST}"),
+        (value < 0 and may_be_zero, "must not be negative"),
+        (value <= 0 and not may_be_zero, "must be positive"),
+        (value > _LARGEST, f"must be at most {_LARGEST:g}"),
+        (value < _LEAST_RATE and name in _RATES, f"must be at least {_LEAST_RATE:g} a second"),
+        (value < _LEAST_SHARE and share, f"must be at least {_LEAST_SHARE:g}"),
+        (value > 1 and share, "must be at most 1 (a share of the peak)"),
+        (
+            value >= 1 and name == "overlap_slowdown",
+            "must be below 1 (a share of the compute rate)",
+        ),
+    )
+    return next((text for broken, text in bounds if broken), None)
 
 
 def _table_problem(device: Device) -> tuple[str, str] | None:

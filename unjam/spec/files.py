@@ -6,13 +6,14 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unjam.spec.documents import Document, file_error, parse_mapping
 from unjam.spec.errors import InputError
 
-__all__ = ["Document", "check_output_dir", "read_mapping", "read_text", "write_bytes", "write_text"]
+__all__ = ["Document", "check_output_dir", "read_mapping", "read_text", "write_files", "write_text"]
 
 StrPath = str | os.PathLike[str]
 
@@ -73,19 +74,50 @@ def read_mapping(path: StrPath) -> Document:
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Write UTF-8 text; see `write_bytes`."""
-    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+    """Write UTF-8 text; see `write_files`."""
+    write_files({path: text})
 
 
-def write_bytes(path: StrPath, data: bytes) -> None:
-    """Write a file whole or not at all: into a temporary file beside it, which then takes its name.
+def write_files(files: Mapping[StrPath, str | bytes]) -> None:
+    """Write files whole or not at all: all into temporary files beside them, which then take names.
 
-    Links are followed, permissions kept; a device or pipe is written in place.
+    Text is written as UTF-8. Links are followed, permissions kept; a device or pipe is written in
+    place, before the others take their names.
 
     Raises:
-        InputError: it cannot be written; what was there before is untouched.
+        InputError: one cannot be written; what was there before is untouched.
     """
+    staged: list[tuple[StrPath, str, str]] = []
     try:
+        for path, content in files.items():
+            data = (
+                content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+            )
+            staged += _stage(path, data)
+        while staged:
+            path, temporary, target = staged[0]
+            with _naming(path):
+                os.replace(temporary, target)
+            staged.pop(0)
+    finally:
+        for _, temporary, _ in staged:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+@contextmanager
+def _naming(path: StrPath) -> Iterator[None]:
+    """Turn what the operating system refuses into a line that names the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _system_error(path, "written", error) from None
+
+
+def _stage(path: StrPath, content: str | bytes) -> list[tuple[StrPath, str, str]]:
+    """Put a file's content beside it: path, temporary and final name; nothing for a device."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    with _naming(path):
         target = os.path.realpath(path)
         mode = os.stat(target).st_mode if os.path.exists(target) else None
         if mode is not None and stat.S_ISDIR(mode):
@@ -93,13 +125,12 @@ def write_bytes(path: StrPath, data: bytes) -> None:
         if mode is not None and not stat.S_ISREG(mode):
             with open(target, "wb") as stream:
                 stream.write(data)
-            return
-        _replace(target, data, mode)
-    except (OSError, ValueError) as error:
-        raise _system_error(path, "written", error) from None
+            return []
+        return [(path, _write_beside(target, data, mode), target)]
 
 
-def _replace(target: str, data: bytes, mode: int | None) -> None:
+def _write_beside(target: str, data: bytes, mode: int | None) -> str:
+    """A new temporary file in the folder of `target`, on disk when this returns."""
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(6)}.tmp")
     # The mode of a new file is left to the user's umask.
@@ -111,11 +142,11 @@ def _replace(target: str, data: bytes, mode: int | None) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(handle)
-        os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+    return temporary
 
 
 def check_output_dir(path: StrPath) -> None:

@@ -8,6 +8,8 @@ from typing import cast, get_args
 from unjam.spec.errors import InputError
 from unjam.spec.strategy import DEFAULT_IMBALANCE, Dtype, JobSpec
 
+MOST = 10**9  # any size beyond it is a slip; products of two still fit into 64 bits
+
 
 def job_spec(
     *,
@@ -20,12 +22,12 @@ def job_spec(
     """A job whose sizes make sense; whether they divide is the search's business.
 
     Raises:
-        InputError: a size that is not positive, an unknown dtype, an imbalance below 1.
+        InputError: a size that is not from 1 to `MOST`, an unknown dtype, an imbalance below 1.
     """
     sizes = {"--devices": devices, "--seq-len": seq_len, "--global-batch": global_batch}
     for name, value in sizes.items():
-        if value < 1:
-            raise InputError(f"{name} {value}: must be a positive integer")
+        if not 1 <= value <= MOST:
+            raise InputError(f"{name} {value}: must be an integer from 1 to {MOST}")
     if dtype not in get_args(Dtype):
         raise InputError(f"--dtype {dtype}: unknown; use {' or '.join(get_args(Dtype))}")
     factor = DEFAULT_IMBALANCE if imbalance is None else imbalance

@@ -29,6 +29,8 @@ def load_model(name_or_path: str) -> tuple[ModelSpec, dict[str, Any]]:
         InputError: unknown name (suggests the nearest), or a file that does not describe a model.
     """
     known = model_presets()
+    if not name_or_path:
+        raise InputError(f"MODEL is empty: name one of {', '.join(known)}, or a config.json")
     if name_or_path.lower() in known:
         name, path = name_or_path.lower(), preset_folder("models") / f"{name_or_path.lower()}.json"
     elif looks_like_path(name_or_path):
@@ -38,5 +40,6 @@ def load_model(name_or_path: str) -> tuple[ModelSpec, dict[str, Any]]:
         name = path.parent.resolve().name if path.name == "config.json" else path.stem
     else:
         raise InputError(unknown_name("model", name_or_path, known))
-    config = read_mapping(path).mapping
-    return model_from_config(name, config, file=str(path)), config
+    document = read_mapping(path)
+    config = document.mapping
+    return model_from_config(name, config, file=str(path), lines=document.lines), config

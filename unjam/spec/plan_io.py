@@ -8,6 +8,7 @@ from unjam.spec.clusters import cluster_from_mapping
 from unjam.spec.documents import Document, dump_yaml, parse_mapping, quoted
 from unjam.spec.fields import nearest, read_dataclass, to_plain
 from unjam.spec.files import StrPath, read_mapping, write_text
+from unjam.spec.jobs import MOST
 from unjam.spec.plan import PLAN_VERSION, Plan
 from unjam.spec.strategy import RECOMPUTE
 
@@ -20,7 +21,6 @@ _HEADER = """\
 # Use it with: unjam simulate PLAN.yaml, unjam export PLAN.yaml
 """
 
-_MOST = 10**9
 _AT_LEAST_ONE = (
     *(f"strategy.{x}" for x in ("tp", "pp", "vpp", "ep", "etp", "cp", "dp", "mbs")),
     *(f"job.{x}" for x in ("devices", "seq_len", "global_batch", "imbalance")),
@@ -52,7 +52,7 @@ def plan_from_yaml(text: str, file: str = "plan") -> Plan:
     Raises:
         InputError: the text is malformed, of an unknown version, or has a bad field.
     """
-    return _plan(parse_mapping(text, file))
+    return plan_of(parse_mapping(text, file))
 
 
 def save_plan(path: StrPath, plan: Plan) -> None:
@@ -66,10 +66,15 @@ def load_plan(path: StrPath) -> Plan:
     Raises:
         InputError: it cannot be read, is of an unknown version, or has a bad field.
     """
-    return _plan(read_mapping(path))
+    return plan_of(read_mapping(path))
 
 
-def _plan(document: Document) -> Plan:
+def plan_of(document: Document) -> Plan:
+    """The plan that a document holds.
+
+    Raises:
+        InputError: it is of an unknown version, or has a bad field.
+    """
     _check_version(document)
     plan = read_dataclass(Plan, document.mapping, "", document)
     _check_ranges(plan, document)
@@ -98,8 +103,8 @@ def _check_ranges(plan: Plan, document: Document) -> None:
     for path in _AT_LEAST_ONE:
         section, name = path.split(".")
         value = getattr(getattr(plan, section), name)
-        if not 1 <= value <= _MOST:
-            raise document.error(path, f"must be from 1 to {_MOST}, not {quoted(value)}")
+        if not 1 <= value <= MOST:
+            raise document.error(path, f"must be from 1 to {MOST}, not {quoted(value)}")
     if not 0 <= strategy.zero <= 3:
         raise document.error("strategy.zero", f"must be 0, 1, 2 or 3, not {strategy.zero}")
     if strategy.recompute not in RECOMPUTE:

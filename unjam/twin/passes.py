@@ -78,7 +78,7 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
     total, f_sent, b_sent = pairs
     durations = Durations(forward, gradient, weight, total, f_sent, b_sent, send, ready)
     if strategy.zero > 1 and communication.others:
-        return _with_sharded_states(inputs, durations)
+        return _with_sharded_states(inputs, durations, communication.ep)
     return durations
 
 
@@ -123,7 +123,7 @@ def _ready_seconds(inputs: StepInputs) -> FloatArray:
     return np.asarray(np.cumsum(gather, axis=0).ravel())
 
 
-def _with_sharded_states(inputs: StepInputs, durations: Durations) -> Durations:
+def _with_sharded_states(inputs: StepInputs, durations: Durations, ep: bool) -> Durations:
     """ZeRO-2 and 3 move gradients (and weights) in every micro-batch.
 
     They run beside the computation, but on the links that EP communication uses too, so a pass
@@ -131,8 +131,8 @@ def _with_sharded_states(inputs: StepInputs, durations: Durations) -> Durations:
     """
     scatter = reduction_seconds(inputs, GRADIENT_BYTES)
     gather = reduction_seconds(inputs, BF16_BYTES) * (inputs.strategy.zero >= 3)
-    dispatched = sum(inputs.operation(x) for x in ("D_f", "C_f"))
-    returned = sum(inputs.operation(x) for x in ("D_b", "C_b", "recompute_ep"))
+    dispatched = ep * sum(inputs.operation(x) for x in ("D_f", "C_f"))
+    returned = ep * sum(inputs.operation(x) for x in ("D_b", "C_b", "recompute_ep"))
     forward_least = gather + dispatched
     backward_least = gather + scatter + returned
     shape = (inputs.strategy.vpp, inputs.strategy.pp)

@@ -154,7 +154,15 @@ def _time_by_name(inputs: StepInputs, seconds: float, timeline: Timeline) -> dic
         "recomputation": total("recompute_A", "recompute_E", "recompute_shard"),
         "TP and CP communication": total("shard_A_f", "shard_A_b", "shard_E_f", "shard_E_b"),
     }
-    parts["exposed EP communication"] = float(busy[rank]) - sum(parts.values())
+    exposed = float(busy[rank]) - sum(parts.values())
+    if inputs.strategy.zero > 1:
+        # What is exposed even where EP communication takes no time moves weights and gradients.
+        durations = pass_durations(inputs, Communication(ep=False))
+        _, without_ep, _ = simulate_seconds(inputs.schedule, durations)
+        sharded = max(exposed - float(busy[rank] - without_ep[rank]), 0.0)
+        parts["exposed ZeRO communication"] = sharded
+        exposed -= sharded
+    parts["exposed EP communication"] = exposed
     optimizer = float(optimizer_seconds(inputs).max())
     first = float(timeline.start[rank][0]) if len(timeline.start[rank]) else 0.0
     gathered = min(first, float(pass_durations(inputs, ALL).ready[rank]))

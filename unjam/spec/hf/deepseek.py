@@ -35,7 +35,7 @@ def dense_then_moe(f: Fields, hidden: int, count: int) -> list[DenseFFN | MoE]:
     width = f.integer("moe_intermediate_size")
     pattern = f.config.get("moe_layer_freq", 1)
     if isinstance(pattern, list):
-        sparse = [bool(x) for x in f.items("moe_layer_freq", count)]
+        sparse = [bool(x) for x in f.choices("moe_layer_freq", count, (0, 1))]
     else:
         dense_layers = f.integer("first_k_dense_replace", "num_dense_layers", least=0)
         every = f.optional("moe_layer_freq", default=1, least=1)

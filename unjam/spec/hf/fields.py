@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unjam.spec.documents import Document, join
 from unjam.spec.errors import InputError
 
 # Beyond any model; products of such numbers still fit into 64 bits or a float.
@@ -15,18 +16,24 @@ MOST_LAYERS = 1000
 
 @dataclass(frozen=True)
 class Fields:
-    """A configuration and the file it came from.
+    """A configuration and the document it came from.
 
     A field may have several spellings; the first that is present counts. A missing number is an
     error: the defaults of a framework's class are not the published model.
+
+    Attributes:
+        config: its fields.
+        document: for messages.
+        path: dotted path of the configuration in the document.
     """
 
     config: Mapping[str, Any]
-    file: str
+    document: Document
+    path: str = ""
 
     def error(self, name: str, what: str) -> InputError:
-        """One line that names file and field."""
-        return InputError(f"{self.file}: field {name}: {what}")
+        """One line that names file, line and field."""
+        return self.document.error(join(self.path, name), what)
 
     def find(self, *names: str) -> tuple[str, Any]:
         """Name and value of the first spelling that is not null, else (names[0], None)."""
@@ -90,6 +97,27 @@ class Fields:
         if len(value) != count:
             raise self.error(name, f"has {len(value)} entries for {count} layers")
         return list(value)
+
+    def choices(self, name: str, count: int, known: Sequence[object]) -> list[Any]:
+        """A list with one entry per layer, each one of `known`."""
+        values = self.items(name, count)
+        for value in values:
+            if value not in known:
+                fix = ", ".join(map(str, known))
+                raise self.error(name, f"{_short(value)} is unknown; known: {fix}")
+        return values
+
+    def layer_numbers(self, name: str, count: int) -> set[int]:
+        """Numbers of some of `count` layers, from 0; absent means none."""
+        value = self.config.get(name)
+        if value is None:
+            return set()
+        if not isinstance(value, (list, tuple)):
+            raise self.error(name, f"{_short(value)}: must be a list of layer numbers")
+        found = {self.check_integer(name, x, 0) for x in value}
+        if any(x >= count for x in found):
+            raise self.error(name, f"{max(found)}: there are only {count} layers, from 0")
+        return found
 
     def per_layer(self, *names: str, count: int, least: int = 1) -> list[int]:
         """A whole number for every layer, given once or as a list."""

@@ -110,8 +110,7 @@ def qwen_moe(f: Fields, name: str) -> ModelSpec:
 def qwen_ffns(f: Fields, hidden: int, count: int) -> list[DenseFFN | MoE]:
     """A MoE every ``decoder_sparse_step`` layers, but in ``mlp_only_layers``."""
     every = f.optional("decoder_sparse_step", default=1, least=1)
-    named = f.config.get("mlp_only_layers") or []
-    only = {f.check_integer("mlp_only_layers", x, 0) for x in named}
+    only = f.layer_numbers("mlp_only_layers", count)
     sparse = [i not in only and (i + 1) % every == 0 for i in range(count)]
     shared = f.optional("shared_expert_intermediate_size")
     gate = hidden if shared else 0
@@ -140,7 +139,7 @@ def gpt_oss(f: Fields, name: str) -> ModelSpec:
     """gpt-oss: biases everywhere, attention sinks, windows in every second layer."""
     hidden, count = f.integer("hidden_size"), f.layers()
     heads, width = f.integer("num_attention_heads"), head_dim(f, hidden)
-    kinds = f.items("layer_types", count)
+    kinds = f.choices("layer_types", count, ("full_attention", "sliding_attention"))
     bias = f.flag("attention_bias", absent=True)
     moe = routed_experts(
         f, hidden, f.integer("intermediate_size"), expert_bias=True, router_bias=True

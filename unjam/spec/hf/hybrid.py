@@ -10,20 +10,14 @@ from unjam.spec.hf.parts import grouped_attention, routed_experts
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, ModelSpec, MoE
 
 
-def _bad_kind(f: Fields, field: str, kind: object, known: str) -> Exception:
-    return f.error(field, f"{kind!r}: unknown kind of layer; known: {known}")
-
-
 def mimo(f: Fields, name: str) -> ModelSpec:
     """MiMo-V2: full attention in some layers, windows with sinks and their own heads in others."""
     hidden, count = f.integer("hidden_size"), f.layers()
-    pattern = f.items("hybrid_layer_pattern", count)
+    pattern = f.choices("hybrid_layer_pattern", count, (0, 1))  # full attention, window
     ffns = dense_then_moe(f, hidden, count)
     bias = f.flag("attention_bias", absent=False)
     layers = []
     for kind, ffn in zip(pattern, ffns, strict=True):
-        if kind not in {0, 1}:
-            raise _bad_kind(f, "hybrid_layer_pattern", kind, "0 (full), 1 (window)")
         swa = "swa_" if kind else ""
         heads = f.integer(f"{swa}num_attention_heads")
         sinks = f.flag(f"add_{'swa' if kind else 'full'}_attention_sink_bias")
@@ -45,9 +39,10 @@ def minimax(f: Fields, name: str) -> ModelSpec:
     """MiniMax-Text-01 and M1: lightning attention in seven of eight layers."""
     hidden, count = f.integer("hidden_size"), f.layers()
     if f.has("layer_types"):
-        kinds = [x == "full_attention" for x in f.items("layer_types", count)]
+        known = ("full_attention", "linear_attention")
+        kinds = [x == "full_attention" for x in f.choices("layer_types", count, known)]
     else:
-        kinds = [bool(x) for x in f.items("attn_type_list", count)]
+        kinds = [bool(x) for x in f.choices("attn_type_list", count, (0, 1))]
     moe = routed_experts(f, hidden, f.integer("intermediate_size"))
     full, linear = attention_of(f, hidden), _lightning(f, hidden)
     return build_model(f, name, [layer(hidden, full if x else linear, moe) for x in kinds])
@@ -72,7 +67,7 @@ def qwen_next(f: Fields, name: str) -> ModelSpec:
     """Qwen3-Next and Qwen3.5: gated delta rule in three of four layers, gated full attention."""
     hidden, count = f.integer("hidden_size"), f.layers()
     if f.has("layer_types"):
-        kinds = f.items("layer_types", count)
+        kinds = f.choices("layer_types", count, ("full_attention", "linear_attention"))
     else:
         every = f.integer("full_attention_interval")
         kinds = ["linear_attention" if (i + 1) % every else "full_attention" for i in range(count)]
@@ -86,8 +81,6 @@ def qwen_next(f: Fields, name: str) -> ModelSpec:
     mixers = {"full_attention": full, "linear_attention": _gated_delta(f, hidden)}
     layers = []
     for kind, ffn in zip(kinds, qwen_ffns(f, hidden, count), strict=True):
-        if kind not in mixers:
-            raise _bad_kind(f, "layer_types", kind, ", ".join(mixers))
         layers.append(layer(hidden, mixers[kind], ffn))
     # An MTP module's layer attends to all tokens; published configurations state untied.
     mtp = layer(hidden, full, layers[-1].ffn)
@@ -126,7 +119,8 @@ def nemotron_h(f: Fields, name: str) -> ModelSpec:
     blocks = {}
     for kind in dict.fromkeys(pattern):
         if kind not in makers:
-            raise _bad_kind(f, "hybrid_override_pattern", kind, ", ".join(makers))
+            known = ", ".join(makers)
+            raise f.error("hybrid_override_pattern", f"{kind!r} is unknown; known: {known}")
         blocks[kind] = makers[kind](f, hidden)
     return build_model(f, name, [blocks[x] for x in pattern])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from unjam.spec.errors import InputError
+from unjam.spec.documents import Document, join
 from unjam.spec.hf.deepseek import deepseek
 from unjam.spec.hf.deepseek_v4 import deepseek_v4
 from unjam.spec.hf.fields import Fields
@@ -62,30 +62,42 @@ FAMILIES: dict[str, Reader] = {
 }
 
 
-def model_from_config(name: str, config: Mapping[str, Any], *, file: str = "config") -> ModelSpec:
+def model_from_config(
+    name: str,
+    config: Mapping[str, Any],
+    *,
+    file: str = "config",
+    lines: Mapping[str, int] | None = None,
+    path: str = "",
+) -> ModelSpec:
     """Read a Hugging Face configuration.
 
     Args:
         name: what the user called the model.
         config: its fields; a ``text_config`` inside holds the language model of a larger one.
         file: for messages.
+        lines: line of each field of the file by dotted path, for messages.
+        path: dotted path of the configuration in the file, for messages.
 
     Raises:
         InputError: an unknown ``model_type``, or the first field that is missing or wrong.
     """
+    document = Document({}, file, lines or {})
     outer_type = config.get("model_type")
     fields = dict(config)
     if isinstance(config.get("text_config"), Mapping):
+        path = join(path, "text_config")
         fields = {**config["text_config"]}
         fields.setdefault("model_type", outer_type)
         if "tie_word_embeddings" in config:
             fields.setdefault("tie_word_embeddings", config["tie_word_embeddings"])
     family = fields.get("model_type")
+    found = Fields(fields, document, path)
     if not isinstance(family, str):
-        raise InputError(f"{file}: field model_type: is missing; it names the architecture")
+        raise found.error("model_type", "is missing; it names the architecture")
     reader = FAMILIES.get(family) or FAMILIES.get(str(outer_type))
     if reader is None:
         near = get_close_matches(family, FAMILIES, n=1, cutoff=0.4)
         hint = f"nearest known: {near[0]}" if near else f"known: {', '.join(sorted(FAMILIES))}"
-        raise InputError(f"{file}: field model_type: {family!r} is not supported; {hint}")
-    return reader(Fields(fields, file), name)
+        raise found.error("model_type", f"{family!r} is not supported; {hint}")
+    return reader(found, name)
