@@ -222,7 +222,9 @@ def _build_mapping(
     out: dict[str, Any] = {}
     for key_node, inner in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise file_error(f"{file}:{line}", "key is a list or a mapping: write text")
+        if key_node.tag != _TAG + "str":
             where = f"{file}:{line}"
             raise file_error(where, f"key {quoted(key_node.value)}: quote it; a key is text")
         key = key_node.value
