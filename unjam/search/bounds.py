@@ -19,6 +19,9 @@ from unjam.spec.strategy import JobSpec
 from unjam.twin.units import UnitCosts, stage_units
 
 _EP = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
+_FORWARD = ("A_f", "shard_A_f", "D_f", "E_f", "shard_E_f", "C_f")
+_WEIGHT = ("A_w", "E_w")
+_GRADIENT = tuple(x for x in SUB_OPERATIONS if x not in {*_FORWARD, *_WEIGHT})
 
 
 @dataclass(frozen=True)
@@ -76,21 +79,28 @@ def _seconds(
 ) -> FloatArray:
     """Rank r cannot start before r first forwards and cannot end before r last gradients.
 
-    ``T >= max_r sum_{q<r} F_q + M * load_r + sum_{q<r} I_q``, F and I of chunk 0. In a pair
-    EP communication may be hidden, so the load of an overlapping schedule is compute alone.
+    ``T >= max_r sum_{q<r} F_q + load_r - W_r + sum_{q<r} I_q``, with F, I, W of chunk 0; W is
+    subtracted for r > 0 where it trails the send. In a pair EP communication may be hidden, so an
+    overlapping schedule's load counts computation, and communication in its lone forwards alone.
     """
-    counted = costs.seconds
+    forward, gradient, weight = (_sum(costs, x) for x in (_FORWARD, _GRADIENT, _WEIGHT))
     if schedule.name.startswith("adaptive"):
-        hidden = [SUB_OPERATIONS.index(x) for x in _EP]
-        counted = counted.copy()
-        counted[:, hidden] = 0
-    total = counted.sum(axis=1)
-    forward = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_f", "E_f")]].sum(axis=1)
-    gradient = counted[:, [SUB_OPERATIONS.index(x) for x in ("A_b", "E_b")]].sum(axis=1)
-    load = micro_batches * (ranks.sum(axis=0) @ total)
+        hidden = _sum(costs, _EP)
+        alone = np.einsum("rv,vru->ru", _warm_up_counts(schedule), ranks) @ _sum(costs, _EP[:2])
+        load = micro_batches * (ranks.sum(axis=0) @ (forward + gradient + weight - hidden)) + alone
+        load[1:] -= ranks[0, 1:] @ weight
+    else:
+        gradient = gradient + weight
+        load = micro_batches * (ranks.sum(axis=0) @ (forward + gradient))
     chain = np.cumsum(ranks[0] @ (forward + gradient), axis=0)
     before = np.concatenate([np.zeros((1, chain.shape[1])), chain[:-1]])
     return np.asarray((load + before).max(axis=0))
+
+
+def _sum(costs: UnitCosts, names: tuple[str, ...]) -> FloatArray:
+    """Seconds of some sub-operations together, ``[U, N]``."""
+    columns = [SUB_OPERATIONS.index(x) for x in names]
+    return np.asarray(costs.seconds[:, columns].sum(axis=1))
 
 
 def _bytes(

@@ -209,7 +209,8 @@ def _best_first(
         found.simulated += 1
         if known is None or seconds < known[0]:
             found.best[shape] = (seconds, inputs)
-            bound = found.limit(top)
+            if seconds < bound:
+                bound = found.limit(top)
         if done % 64 == 0:
             report(0.3 + 0.6 * (1 - np.exp(-found.simulated / 500)))
     return found

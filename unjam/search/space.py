@@ -19,7 +19,9 @@ from unjam.spec.strategy import DISPATCHERS, SCHEDULES, JobSpec, Strategy
 
 VIRTUAL_CHUNKS = range(1, 13)
 MICRO_BATCH_SIZES = (1, 2, 3, 4, 6, 8)
-CONTEXT_DEGREES = (1, 2, 4, 8)
+# Beyond CP 8, a rank should keep enough tokens to be worth a rank.
+CONTEXT_DEGREES = (1, 2, 4, 8, 16, 32, 64, 128)
+LEAST_CONTEXT_TOKENS = 4096
 SHAPE = ("tp", "pp", "vpp", "ep", "etp", "cp", "mbs")
 OPTIONS = ("recompute", "dispatcher", "schedule", "zero")
 FIXABLE = (*SHAPE, "dp", *OPTIONS)
@@ -62,13 +64,18 @@ def _choices(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> dict[str, 
         "vpp": VIRTUAL_CHUNKS,
         "ep": _divisors(experts, job.devices),
         "etp": degrees if model.moe else [1],
-        "cp": [x for x in CONTEXT_DEGREES if job.devices % x == 0],
+        "cp": _context_degrees(job),
         "mbs": MICRO_BATCH_SIZES,
         "recompute": range(len(RECOMPUTE_NAMES)),
         "dispatcher": range(len(DISPATCHERS)) if model.moe else [0],
         "schedule": range(len(SCHEDULES)),
         "zero": [1, 3],
     }
+
+
+def _context_degrees(job: JobSpec) -> list[int]:
+    most = max(8, job.seq_len // LEAST_CONTEXT_TOKENS)
+    return [x for x in CONTEXT_DEGREES if x <= most and job.devices % x == 0]
 
 
 def check_values(option: str, given: Fixed, also: Sequence[str] = ()) -> None:

@@ -101,17 +101,11 @@ def reduction_seconds(inputs: StepInputs, bytes_per_parameter: float) -> FloatAr
     they follow one another. ``[P*V]`` seconds.
     """
     strategy = inputs.strategy
-    dense = inputs.per_stage(inputs.dense) * bytes_per_parameter
-    routed = inputs.per_stage(inputs.routed) * bytes_per_parameter
-    like = np.ones(len(dense), dtype=np.int64)
-    return np.asarray(
-        all_gather_seconds(
-            inputs.cluster, dense, like * strategy.cp * strategy.dp, like * strategy.tp
-        )
-        + all_gather_seconds(
-            inputs.cluster, routed, like * strategy.edp, like * strategy.etp * strategy.ep
-        )
-    )
+    parameters = np.stack([inputs.per_stage(inputs.dense), inputs.per_stage(inputs.routed)])
+    ranks = np.array([[strategy.cp * strategy.dp], [strategy.edp]])
+    stride = np.array([[strategy.tp], [strategy.etp * strategy.ep]])
+    size = parameters * bytes_per_parameter
+    return np.asarray(all_gather_seconds(inputs.cluster, size, ranks, stride).sum(axis=0))
 
 
 def _ready_seconds(inputs: StepInputs) -> FloatArray:
