@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import unjam
+from unjam import cli
 from unjam.search.open_plan import open_plan
 from unjam.search.planner import make_plan
 from unjam.spec.errors import InputError
@@ -29,6 +31,18 @@ def test_a_plan_simulates_to_what_was_predicted(text: str, tmp_path: Path) -> No
     path.write_text(text)
     plan, model, cluster = open_plan(path)
     assert simulate_step(model, cluster, plan.job, plan.strategy).prediction == plan.prediction
+
+
+def test_export_as_json_holds_arguments_and_environment(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    assert cli.run(["export", str(path), "--to", "megatron", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["arguments"][:2] == ["--num-layers", "48"]
+    assert found["environment"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    assert any("predicted" in x for x in found["remarks"])
 
 
 @pytest.mark.parametrize(

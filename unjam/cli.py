@@ -375,17 +375,27 @@ def clusters(
 def export(
     plan_file: PlanArgument,
     to: Annotated[str, typer.Option(help="The framework: megatron.")] = "megatron",
+    as_json: JsonOption = False,
 ) -> None:
     """Print the launch flags of a plan for a training framework."""
     from unjam.spec.errors import InputError
 
     if to != "megatron":
         raise InputError(f"--to {to}: unknown framework; use megatron")
-    from unjam.export.megatron import to_megatron
+    from unjam.export import megatron
     from unjam.search.open_plan import open_plan
 
     loaded, model, _ = open_plan(plan_file)
-    print(to_megatron(loaded, model))
+    if as_json:
+        _print_json(
+            {
+                "arguments": megatron.megatron_arguments(loaded, model),
+                "environment": megatron.megatron_environment(loaded, model),
+                "remarks": megatron.megatron_remarks(loaded, model),
+            }
+        )
+        return
+    print(megatron.to_megatron(loaded, model))
 
 
 if __name__ == "__main__":

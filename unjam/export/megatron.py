@@ -20,7 +20,7 @@ _MODULES = ("layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe
 
 def to_megatron(plan: Plan, model: ModelSpec) -> str:
     """A shell fragment: comments, environment, and the arguments as ``MEGATRON_ARGS``."""
-    lines = [f"# {x}" for x in _remarks(plan, model)]
+    lines = [f"# {x}" for x in megatron_remarks(plan, model)]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in megatron_environment(plan, model).items()]
     groups = _grouped(megatron_arguments(plan, model))
     lines.append("MEGATRON_ARGS=(")
@@ -245,7 +245,8 @@ def megatron_environment(plan: Plan, model: ModelSpec) -> dict[str, str]:
     return out
 
 
-def _remarks(plan: Plan, model: ModelSpec) -> list[str]:
+def megatron_remarks(plan: Plan, model: ModelSpec) -> list[str]:
+    """What a reader should know: the prediction, and where Megatron has only something near."""
     s = plan.strategy
     out = [
         f"{plan.model_name}: {s}, {plan.job.devices} devices",
@@ -255,6 +256,10 @@ def _remarks(plan: Plan, model: ModelSpec) -> list[str]:
         "not exported: norms of queries and keys without MLA, biases, RoPE scaling, "
         "initialisation, losses, data and optimizer; take them from the model's recipe"
     )
+    if any(x.norms > 2 for x in model.layers):
+        out.append(
+            "norms after attention and FFN (sandwich) need a layer specification of their own"
+        )
     if s.schedule == "adaptive":
         out.append(
             "schedule adaptive: nearest in Megatron is --overlap-moe-expert-parallel-comm with "
