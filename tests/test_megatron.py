@@ -9,7 +9,12 @@ from dataclasses import replace
 import pytest
 from conftest import small_cluster
 
-from unjam.export.megatron import megatron_arguments, megatron_environment, to_megatron
+from unjam.export.megatron import (
+    megatron_arguments,
+    megatron_environment,
+    megatron_remarks,
+    to_megatron,
+)
 from unjam.search.layout import strategy_layout
 from unjam.spec.clusters import cluster_to_mapping, load_cluster
 from unjam.spec.layout import parse_layout
@@ -98,6 +103,39 @@ def test_recomputation_uses_megatrons_names(recompute: str) -> None:
     assert "overlap-moe-expert-parallel-comm" not in found
 
 
+@pytest.mark.parametrize("recompute", ["act", "act+mla+mlp", "moe"])
+def test_only_modules_that_the_model_has_are_recomputed(recompute: str) -> None:
+    plan, model = plan_of("qwen3-30b-a3b", recompute=recompute, schedule="interleaved")
+    found = flags(megatron_arguments(plan, model))
+    assert not {"mla_up_proj", "mlp", "shared_experts"} & set(found["recompute-modules"])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nemotron-3-nano-30b-a3b", "kinds of attention"),
+        ("qwen3.5-397b-a17b", "kinds of attention"),
+        ("gpt-oss-120b", "kinds of attention"),
+        ("glm-5", "sparse"),
+    ],
+)
+def test_what_arguments_cannot_say_is_left_out_and_said(name: str, why: str) -> None:
+    plan, model = plan_of(name, schedule="interleaved", tp=1, dp=256)
+    found = flags(megatron_arguments(plan, model))
+    assert not {"num-layers", "num-attention-heads", "swiglu", "num-experts"} & set(found)
+    assert {"pipeline-model-parallel-layout", "expert-model-parallel-size"} <= set(found)
+    assert any(why in x for x in megatron_remarks(plan, model))
+
+
+@pytest.mark.parametrize(("zero", "sharded"), [(2, "optim_grads"), (3, "optim_grads_params")])
+def test_sharded_states_need_fsdp_and_its_checkpoints(zero: int, sharded: str) -> None:
+    flat = {"pp": 1, "vpp": 1, "dp": 1024, "zero": zero, "schedule": "1f1b"}
+    found = flags(megatron_arguments(*plan_of(**flat)))
+    assert found["data-parallel-sharding-strategy"] == [sharded]
+    assert found["ckpt-format"] == ["fsdp_dtensor"]
+    assert "use-distributed-optimizer" not in found
+
+
 def test_grouped_query_attention_without_a_pipeline() -> None:
     flat = {"pp": 1, "vpp": 1, "tp": 1, "dp": 2048, "ep": 8, "zero": 3, "schedule": "1f1b"}
     plan, model = plan_of("qwen3-30b-a3b", recompute="none", **flat)
@@ -120,6 +158,11 @@ def test_ascend_gets_its_own_environment() -> None:
     plan, model = plan_of("pangu-ultra-moe-718b", "atlas-800t-a2")
     found = megatron_environment(plan, model)
     assert "HCCL_CONNECT_TIMEOUT" in found
+    arguments = flags(megatron_arguments(plan, model))
+    assert "moe-fb-overlap" in arguments
+    # MindSpeed lists these as incompatible with it.
+    excluded = {"overlap-grad-reduce", "overlap-moe-expert-parallel-comm", "delay-wgrad-compute"}
+    assert not excluded & set(arguments)
     assert "PYTORCH_CUDA_ALLOC_CONF" not in found
 
 

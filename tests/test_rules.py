@@ -43,7 +43,7 @@ def test_a_valid_strategy_breaks_nothing() -> None:
         ({"vpp": 8}, "stages"),
         ({"schedule": "1f1b"}, "one chunk"),
         ({"recompute": "full"}, "recompute"),
-        ({"recompute": "act+mla"}, "no MLA"),
+        ({"recompute": "act+mla"}, "no more of this model"),
         ({"dispatcher": "dedup"}, "span whole nodes"),
         ({"zero": 3}, "ZeRO-3"),
         ({"layout": "Ettt|L"}, "stages"),

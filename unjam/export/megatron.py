@@ -16,6 +16,7 @@ from unjam.spec.strategy import RECOMPUTE
 
 # Megatron's module names are unjam's; the order makes the output stable.
 _MODULES = ("layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def to_megatron(plan: Plan, model: ModelSpec) -> str:
@@ -47,13 +48,14 @@ def megatron_arguments(plan: Plan, model: ModelSpec) -> list[str]:
         model: the model that `plan.model_config` describes.
     """
     flags: dict[str, Any] = {}
-    flags |= _model_flags(plan, model)
-    flags |= _attention_flags(model)
-    flags |= _moe_flags(model)
-    flags |= _router_flags(plan, model)
+    if _beyond_arguments(model) is None:
+        flags |= _model_flags(plan, model)
+        flags |= _attention_flags(model)
+        flags |= _moe_flags(model)
+        flags |= _router_flags(plan, model)
     flags |= _parallel_flags(plan, model)
     flags |= _job_flags(plan)
-    flags |= _recompute_flags(plan)
+    flags |= _recompute_flags(plan, model)
     flags |= _overlap_flags(plan, model)
     out: list[str] = []
     for name, value in flags.items():
@@ -65,6 +67,21 @@ def megatron_arguments(plan: Plan, model: ModelSpec) -> list[str]:
     return out
 
 
+def _beyond_arguments(model: ModelSpec) -> str | None:
+    """What Megatron's arguments, which describe one layer for all, cannot say of this model."""
+    attentions = {x.attention for x in model.layers}
+    if len(attentions) > 1:
+        return f"its layers have {len(attentions)} kinds of attention"
+    attention = next(iter(attentions))
+    if attention is None or attention.kind not in {"gqa", "mla"}:
+        return "its attention is neither grouped-query nor latent"
+    if attention.window or attention.top_keys or attention.compress:
+        return "its attention is sparse"
+    if model.moe and all(x.name != "gate_up" for x in model.moe.expert):
+        return "its experts have no gate"
+    return None
+
+
 def _model_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     widths = [x.ffn.width for x in model.layers if isinstance(x.ffn, DenseFFN)]
     expert = model.moe.expert_width if model.moe else None
@@ -74,7 +91,6 @@ def _model_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
         "hidden-size": model.hidden,
         "ffn-hidden-size": widths[0] if widths else expert,
         "vocab-size": model.vocab,
-        "seq-length": plan.job.seq_len,
         "max-position-embeddings": max(model.max_seq_len or 0, plan.job.seq_len),
         "position-embedding-type": "rope",
         "rotary-base": _whole(config.get("rope_theta")),
@@ -179,16 +195,19 @@ def _parallel_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
         "context-parallel-size": s.cp,
         "expert-model-parallel-size": s.ep if model.moe else None,
         "expert-tensor-parallel-size": s.etp if model.moe else None,
-        "use-distributed-optimizer": s.zero in {1, 2},
-        "overlap-grad-reduce": s.zero >= 1,
-        "overlap-param-gather": s.zero >= 1,
-        "use-megatron-fsdp": s.zero == 3,
-        "data-parallel-sharding-strategy": "optim_grads_params" if s.zero == 3 else None,
+        "use-distributed-optimizer": s.zero == 1,
+        # MindSpeed refuses it beside its overlap of forward and backward.
+        "overlap-grad-reduce": s.zero >= 1 and not (_on_ascend(plan) and s.overlaps),
+        "overlap-param-gather": s.zero >= 1 and not (_on_ascend(plan) and s.overlaps),
+        "use-megatron-fsdp": s.zero > 1,
+        "data-parallel-sharding-strategy": _SHARDED.get(s.zero),
+        "ckpt-format": "fsdp_dtensor" if s.zero > 1 else None,
     }
 
 
 def _job_flags(plan: Plan) -> dict[str, Any]:
     return {
+        "seq-length": plan.job.seq_len,
         "micro-batch-size": plan.strategy.mbs,
         "global-batch-size": plan.job.global_batch,
         "bf16": True,
@@ -196,7 +215,7 @@ def _job_flags(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _recompute_flags(plan: Plan) -> dict[str, Any]:
+def _recompute_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     modules = RECOMPUTE[plan.strategy.recompute]
     if "full" in modules:
         return {
@@ -206,14 +225,19 @@ def _recompute_flags(plan: Plan) -> dict[str, Any]:
         }
     if not modules:
         return {}
-    named = [x for x in _MODULES if x in modules]
+    # Megatron refuses to recompute what the model has not.
+    named = [x for x in _MODULES if x in modules & model.recomputable]
+    if not named:
+        return {}
     return {"recompute-granularity": "selective", "recompute-modules": named}
 
 
 def _overlap_flags(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     if model.moe is None:
         return {}
-    overlaps = plan.strategy.schedule == "adaptive"
+    overlaps = plan.strategy.overlaps
+    if _on_ascend(plan):
+        return {"moe-token-dispatcher-type": "alltoall", "moe-fb-overlap": overlaps}
     return {
         "moe-token-dispatcher-type": "alltoall",
         "overlap-moe-expert-parallel-comm": overlaps,
@@ -238,7 +262,7 @@ def megatron_environment(plan: Plan, model: ModelSpec) -> dict[str, str]:
             "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True",
         }
     out = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    if s.schedule == "adaptive":
+    if s.overlaps:
         out["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
     elif (s.tp > 1 or s.cp > 1) and s.zero < 3:
         out["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
@@ -252,21 +276,29 @@ def megatron_remarks(plan: Plan, model: ModelSpec) -> list[str]:
         f"{plan.model_name}: {s}, {plan.job.devices} devices",
         f"predicted {plan.prediction.step_seconds:.2f} s a step; {plan.prediction.calibrated_on}",
     ]
-    out.append(
-        "not exported: norms of queries and keys without MLA, biases, RoPE scaling, "
-        "initialisation, losses, data and optimizer; take them from the model's recipe"
-    )
+    beyond = _beyond_arguments(model)
+    if beyond:
+        out.append(f"the model's own arguments are not exported: {beyond}; use its recipe")
+    else:
+        out.append(
+            "not exported: norms of queries and keys without MLA, biases, RoPE scaling, "
+            "initialisation, losses, data and optimizer; take them from the model's recipe"
+        )
     if any(x.norms > 2 for x in model.layers):
         out.append(
             "norms after attention and FFN (sandwich) need a layer specification of their own"
         )
-    if s.schedule == "adaptive":
+    if s.overlaps and _on_ascend(plan):
+        out.append(
+            "schedule adaptive: nearest in MindSpeed is --moe-fb-overlap, which excludes "
+            "--overlap-grad-reduce: gradients are reduced after the last backward"
+        )
+    elif s.overlaps:
         out.append(
             "schedule adaptive: nearest in Megatron is --overlap-moe-expert-parallel-comm with "
-            "--delay-wgrad-compute; on MindSpeed use --moe-fb-overlap instead of both"
+            "--delay-wgrad-compute"
         )
-        if not _on_ascend(plan):
-            out.append("32 connections, not 1: with one, All-to-All waits behind the computation")
+        out.append("32 connections, not 1: with one, All-to-All waits behind the computation")
     if s.dispatcher != "flat":
         out.append(
             f"dispatcher {s.dispatcher}: nearest in Megatron is flex with "

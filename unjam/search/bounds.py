@@ -15,7 +15,7 @@ from unjam.cost.layer import SUB_OPERATIONS
 from unjam.cost.memory import FRAGMENTATION, ParameterBuckets, static_bytes
 from unjam.schedule.ir import Kind, Schedule
 from unjam.spec.cluster import ClusterSpec
-from unjam.spec.strategy import JobSpec
+from unjam.spec.strategy import OVERLAPPING, JobSpec
 from unjam.twin.units import UnitCosts, stage_units
 
 _EP = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
@@ -84,7 +84,7 @@ def _seconds(
     overlapping schedule's load counts computation, and communication in its lone forwards alone.
     """
     forward, gradient, weight = (_sum(costs, x) for x in (_FORWARD, _GRADIENT, _WEIGHT))
-    if schedule.name.startswith("adaptive"):
+    if schedule.name in OVERLAPPING:
         hidden = _sum(costs, _EP)
         alone = np.einsum("rv,vru->ru", _warm_up_counts(schedule), ranks) @ _sum(costs, _EP[:2])
         load = micro_batches * (ranks.sum(axis=0) @ (forward + gradient + weight - hidden)) + alone

@@ -19,7 +19,14 @@ from unjam.spec.errors import InputError
 from unjam.spec.fields import nearest
 from unjam.spec.layout import check_layout, parse_layout
 from unjam.spec.model import DenseFFN, ModelSpec
-from unjam.spec.strategy import DISPATCHERS, RECOMPUTE, SCHEDULES, JobSpec, Strategy
+from unjam.spec.strategy import (
+    DISPATCHERS,
+    OVERLAPPING,
+    RECOMPUTE,
+    SCHEDULES,
+    JobSpec,
+    Strategy,
+)
 
 Fields = Mapping[str, IntArray]
 BoolArray = npt.NDArray[np.bool_]
@@ -62,6 +69,10 @@ def first_violation(rules: Sequence[Rule], fields: Fields) -> IntArray:
 
 def _schedule(f: Fields, name: str) -> BoolArray:
     return np.asarray(f["schedule"] == [*SCHEDULES].index(name))  # type: ignore[arg-type]
+
+
+def _overlaps(f: Fields) -> BoolArray:
+    return np.asarray([x in OVERLAPPING for x in SCHEDULES])[f["schedule"]]
 
 
 def _recomputes(f: Fields, *modules: str) -> BoolArray:
@@ -186,8 +197,7 @@ def _expert_rules(model: ModelSpec, cluster: ClusterSpec) -> list[Rule]:
 
 
 def _schedule_rules(model: ModelSpec) -> list[Rule]:
-    def adaptive(f: Fields) -> BoolArray:
-        return _schedule(f, "adaptive")
+    adaptive = _overlaps
 
     return [
         Rule(
@@ -238,38 +248,29 @@ def _schedule_rules(model: ModelSpec) -> list[Rule]:
             f"adaptive runs at most one MTP module, the model has {len(model.mtp)}",
         ),
         Rule(
-            "EP overlap with one micro-batch", "MindSpeed",
-            lambda f: adaptive(f) & (f["micro_batches"] <= 1),
-            "adaptive overlaps two micro-batches and there is one: raise --global-batch",
+            "EP overlap with few micro-batches", "MindSpeed",
+            lambda f: adaptive(f) & (f["micro_batches"] // f["pp"] < 2),
+            "adaptive needs two micro-batches per pipeline rank, not {micro_batches} for PP {pp}: "
+            "raise --global-batch",
         ),
     ]  # fmt: skip
 
 
 def _recompute_rules(model: ModelSpec) -> list[Rule]:
-    is_mla = any(x.attention and x.attention.kind == "mla" for x in model.layers)
-    has_moe = model.moe is not None
+    useful = [RECOMPUTE[x] & model.recomputable for x in RECOMPUTE_NAMES]
+    repeats = np.array([x in useful[:i] for i, x in enumerate(useful)])
     return [
         Rule(
             "EP overlap with recomputed MoE", "Megatron",
-            lambda f: _schedule(f, "adaptive") & _recomputes(f, "full", "moe"),
+            lambda f: _overlaps(f) & _recomputes(f, "full", "moe"),
             "adaptive cannot recompute whole layers or the MoE, which dispatch again",
         ),
         Rule(
-            "mla_up_proj without MLA", "Megatron",
-            lambda f: _only_for_mla(f) & (not is_mla),
-            "this policy adds the recomputation of mla_up_proj and the model has no MLA",
-        ),
-        Rule(
-            "moe recomputed without MoE", "unjam",
-            lambda f: (f["recompute"] == RECOMPUTE_NAMES.index("moe")) & (not has_moe),
-            "recompute moe needs MoE layers",
+            "recomputation that adds nothing", "unjam",
+            lambda f: repeats[f["recompute"]],
+            "this policy recomputes no more of this model than a leaner one does",
         ),
     ]  # fmt: skip
-
-
-def _only_for_mla(f: Fields) -> BoolArray:
-    # Policies that do more besides are useful without MLA too, where they skip it.
-    return np.asarray(f["recompute"] == RECOMPUTE_NAMES.index("act+mla"))
 
 
 def check_job(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> tuple[str, str] | None:

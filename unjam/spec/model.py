@@ -227,6 +227,19 @@ class ModelSpec:
         return self.vocab * self.hidden
 
     @property
+    def recomputable(self) -> frozenset[str]:
+        """Modules of `unjam.spec.strategy.RECOMPUTE` that the model has."""
+        found = {"layernorm", "full"}
+        for layer in self.layers:
+            if layer.attention and layer.attention.kind == "mla":
+                found.add("mla_up_proj")
+            if isinstance(layer.ffn, DenseFFN):
+                found.add("mlp")
+            if layer.moe:
+                found |= {"moe", "moe_act"} | ({"shared_experts"} if layer.moe.shared else set())
+        return frozenset(found)
+
+    @property
     def head_params(self) -> int:
         """Parameters that the output head adds; 0 when tied."""
         return 0 if self.tied else self.vocab * self.hidden

@@ -11,6 +11,8 @@ ScheduleName = Literal["1f1b", "interleaved", "adaptive"]
 
 DISPATCHERS: tuple[Dispatcher, ...] = ("flat", "allgather", "dedup")
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "adaptive")
+# Schedules that pair forwards with backwards, so that each hides the other's EP communication.
+OVERLAPPING: frozenset[ScheduleName] = frozenset({"adaptive"})
 
 # Recomputation policies from none to everything. A policy names the modules whose activations are
 # dropped in forward and computed again in backward (Megatron's --recompute-modules).
@@ -92,6 +94,11 @@ class Strategy:
     def devices(self) -> int:
         """Devices that the strategy uses."""
         return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether forwards and backwards are paired to hide EP communication."""
+        return self.schedule in OVERLAPPING
 
     def micro_batches(self, global_batch: int) -> int:
         """Micro-batches per pipeline and step, M."""

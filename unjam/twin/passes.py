@@ -61,9 +61,8 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
     strategy = inputs.strategy
     ops = operation_table(inputs.seconds, communication)
     forward = inputs.per_stage(ops[:, [0, 1, 6, 7]].sum(axis=1))
-    overlaps = strategy.schedule == "adaptive"
     shape = (strategy.pp, strategy.vpp)
-    if overlaps:
+    if strategy.overlaps:
         gradient, weight = all_backwards(ops, inputs.units, inputs.offsets)
         slowdown = inputs.cluster.device.overlap_slowdown
         pairs = all_pairs(ops, inputs.units, inputs.offsets, *shape, slowdown)
