@@ -108,11 +108,14 @@ def dispatch_seconds(
         tokens: tokens per rank before dispatch, ``[N]``.
         imbalance: max/mean of the tokens that EP ranks receive, ``[N]``.
     """
-    row = tokens * hidden * BF16_BYTES * imbalance
+    even = tokens * hidden * BF16_BYTES
+    row = even * imbalance
     local = members(cluster, batch.ep, batch.etp)[0]
     nodes = np.maximum(batch.ep // local, 1)
     copies = cross_node_copies(moe, nodes, batch.dispatcher)
-    across = _outer_seconds(cluster, row * copies, batch, local)
+    # An all-gather between nodes sends every token everywhere, however they are routed.
+    gathers = batch.dispatcher == DISPATCHERS.index("allgather")
+    across = _outer_seconds(cluster, np.where(gathers, even, row) * copies, batch, local)
     # Inside the node every copy still has to reach its device, whichever way it came.
     inner_tier = cluster.tiers[0]
     within = row * moe.top_k * (local - 1) / local / mesh_share(inner_tier, local)

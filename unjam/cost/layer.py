@@ -31,6 +31,10 @@ from unjam.spec.strategy import JobSpec
 
 # Element-wise backward passes read the forward's inputs besides the gradients.
 VECTOR_BACKWARD = 2.0
+# Cross-entropy reads bf16 logits, writes and reads fp32 exponentials, writes the bf16 gradient.
+LOSS_BYTES = 12
+# fp32 scores pass softmax, top-k, mask and auxiliary loss, about six reads or writes.
+ROUTER_BYTES = 6 * 4
 
 # Columns of `LayerSeconds.matrix`: compute, then communication.
 _COMPUTE = ("A_f", "A_b", "A_w", "E_f", "E_b", "E_w", "recompute_A", "recompute_E")
@@ -101,7 +105,8 @@ def layer_seconds(context: LayerContext, layer: Layer) -> LayerSeconds:
     full = context.batch.recomputes("full")
     ops["recompute_A"] = np.where(full, ops["A_f"], ops["recompute_A"])
     ops["recompute_E"] = np.where(full, ops["E_f"], ops["recompute_E"])
-    ops["recompute_shard"] = np.where(full, ops["shard_A_f"] + ops["shard_E_f"], 0.0)
+    shard = ops["shard_A_f"] + ops["shard_E_f"]
+    ops["recompute_shard"] = np.where(full, shard, ops["recompute_shard"])
     return LayerSeconds(np.stack([ops[x] for x in SUB_OPERATIONS]))
 
 
@@ -123,7 +128,8 @@ def _shard_seconds(context: LayerContext, linears: tuple[Linear, ...]) -> FloatA
     """All-gather before the column-cut matmuls and reduce-scatter after the row-cut ones.
 
     Matmuls that share an input share its gather, so MLA gathers its two latents, not the hidden
-    state. Backward mirrors forward.
+    state. Backward mirrors forward; its second gather, for the weight gradient, runs beside the
+    input gradient [Korthikanti et al. 2022, "Reducing Activation Recomputation"].
     """
     widths = sum({x.inputs for x in linears if x.shard == "column"})
     widths += sum({x.outputs for x in linears if x.shard == "row"})
@@ -162,7 +168,9 @@ def _add_attention(context: LayerContext, attention: Attention, ops: dict[str, F
     up = tuple(x for x in attention.linears if x.name in {"q_b", "kv_b"})
     if attention.kind == "mla":
         again = _matmuls(context, up) + rotary
-        ops["recompute_A"] += np.where(batch.recomputes("mla_up_proj"), again, 0.0)
+        repeated = batch.recomputes("mla_up_proj")
+        ops["recompute_A"] += np.where(repeated, again, 0.0)
+        ops["recompute_shard"] += np.where(repeated, _shard_seconds(context, up), 0.0)
 
 
 def _key_gather_seconds(context: LayerContext, attention: Attention) -> FloatArray:
@@ -195,7 +203,9 @@ def _add_dense(context: LayerContext, ffn: DenseFFN, ops: dict[str, FloatArray])
     shard = _shard_seconds(context, ffn.linears)
     ops["shard_E_f"] += shard
     ops["shard_E_b"] += shard
-    ops["recompute_E"] += np.where(context.batch.recomputes("mlp"), matmuls + act, 0.0)
+    again = context.batch.recomputes("mlp")
+    ops["recompute_E"] += np.where(again, matmuls + act, 0.0)
+    ops["recompute_shard"] += np.where(again, shard, 0.0)
 
 
 def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> None:
@@ -209,7 +219,7 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     ops["E_w"] += routed + shared
     router = _own_matmuls(context, (moe.router,))
     hidden_bytes = context.own_tokens * context.model.hidden * BF16_BYTES
-    choice_bytes = context.own_tokens * moe.experts * 4 * 6
+    choice_bytes = context.own_tokens * moe.experts * ROUTER_BYTES
     permute = vector_seconds(device, hidden_bytes * (1 + moe.top_k) + choice_bytes, kernels=8)
     ops["A_f"] += router + permute
     ops["A_b"] += router + VECTOR_BACKWARD * permute
@@ -223,6 +233,7 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     whole = batch.recomputes("moe")
     again = np.where(batch.recomputes("moe_act"), act, 0.0)
     again += np.where(batch.recomputes("shared_experts"), shared + shared_act, 0.0)
+    ops["recompute_A"] += np.where(whole, router + permute, 0.0)
     ops["recompute_E"] += np.where(whole, ops["E_f"], again)
     ops["recompute_ep"] += np.where(whole, 2 * hop, 0.0)
 
@@ -256,27 +267,39 @@ def _routed_seconds(context: LayerContext, moe: MoE) -> tuple[FloatArray, FloatA
     return matmuls, act, vector_seconds(device, sort + unpermute, kernels=4)
 
 
-def head_seconds(context: LayerContext) -> tuple[FloatArray, FloatArray]:
-    """Output head and cross-entropy, cut by TP over the vocabulary: forward, and one gradient.
+def head_seconds(context: LayerContext) -> dict[str, FloatArray]:
+    """Output head and cross-entropy, cut by TP over the vocabulary, by sub-operation.
 
-    The backward pass costs two gradients. The loss reads and writes the logits in fp32.
+    The loss reads and writes the logits in fp32. Each pass gathers the tokens or scatters their
+    gradient; the second gather of backward runs beside the input gradient.
     """
     model, device = context.model, context.cluster.device
     tp = context.batch.tp
     matmul = matmul_seconds(device, "bf16", context.tokens, model.hidden, model.vocab / tp)
-    loss = vector_seconds(device, context.tokens * model.vocab / tp * 12, kernels=6)
-    gather = all_gather_seconds(
-        context.cluster, context.tokens * model.hidden * BF16_BYTES, tp, np.ones_like(tp)
-    )
-    return matmul + loss + gather, matmul + gather
+    loss = vector_seconds(device, context.tokens * model.vocab / tp * LOSS_BYTES, kernels=6)
+    gather = _hidden_gather_seconds(context)
+    return {
+        "A_f": matmul + loss,
+        "A_b": matmul,
+        "A_w": matmul,
+        "shard_A_f": gather,
+        "shard_A_b": gather,
+    }
 
 
-def embedding_seconds(context: LayerContext) -> FloatArray:
-    """Look-up and its reduce-scatter over TP."""
+def embedding_seconds(context: LayerContext) -> dict[str, FloatArray]:
+    """Look-up and its reduce-scatter over TP, and the same backwards, by sub-operation."""
     row_bytes = context.tokens * context.model.hidden * BF16_BYTES
+    look_up = vector_seconds(context.cluster.device, 2 * row_bytes)
+    scatter = _hidden_gather_seconds(context)
+    return {"A_f": look_up, "A_w": look_up, "shard_A_f": scatter, "shard_A_b": scatter}
+
+
+def _hidden_gather_seconds(context: LayerContext) -> FloatArray:
+    """All-gather of a micro-batch's hidden states over TP, or their reduce-scatter."""
+    total_bytes = context.tokens * context.model.hidden * BF16_BYTES
     tp = context.batch.tp
-    scatter = all_gather_seconds(context.cluster, row_bytes, tp, np.ones_like(tp))
-    return vector_seconds(context.cluster.device, 2 * row_bytes) + scatter
+    return all_gather_seconds(context.cluster, total_bytes, tp, np.ones_like(tp))
 
 
 def projection_seconds(context: LayerContext, projection: Linear) -> FloatArray:

@@ -26,8 +26,9 @@ FRAGMENTATION = 0.05
 # Share of a device that a plan may fill: the rest is for peaks that no average shows (a batch with
 # hotter experts than usual, allocator spikes). Estimate; training jobs above 96 % tend to fail.
 USABLE_SHARE = 0.96
-# bf16 logits, fp32 softmax, bf16 gradient.
-LOGIT_BYTES = 8
+# The loss keeps the fp32 softmax for its backward; bf16 logits and gradient live for a moment.
+SOFTMAX_BYTES = 4
+LOGIT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,8 @@ def _moe_bytes(context: LayerContext, moe: MoE) -> tuple[FloatArray, FloatArray,
     return scores + inputs + gate_up, act, shared
 
 
-def logit_bytes(context: LayerContext) -> FloatArray:
-    """Bytes of the logits of one micro-batch on the last stage."""
-    return context.tokens * context.model.vocab / context.batch.tp * LOGIT_BYTES
+def head_bytes(context: LayerContext) -> LayerBytes:
+    """Activations of the output head and its loss for one micro-batch, the vocabulary cut by TP."""
+    logits = context.tokens * context.model.vocab / context.batch.tp
+    hidden = context.own_tokens * context.model.hidden * BF16_BYTES
+    return LayerBytes(hidden + logits * SOFTMAX_BYTES, logits * LOGIT_BYTES)

@@ -145,7 +145,8 @@ def bound_candidates(
     model: ModelSpec, cluster: ClusterSpec, job: JobSpec, batch: Batch
 ) -> Candidates:
     """Cost the distinct keys, choose layouts, and bound every strategy."""
-    code = _row_codes([getattr(batch, x) for x in _COSTED_BY])
+    alone = (batch.pp == 1).astype(np.int64)  # a lone stage holds one copy of the embedding
+    code = _row_codes([*(getattr(batch, x) for x in _COSTED_BY), alone])
     _, first, key = np.unique(code, return_index=True, return_inverse=True)
     costs = unit_costs(LayerContext(model, cluster, job, batch.take(first)))
     ratios = head_quarters(costs, model)[key]

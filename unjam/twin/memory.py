@@ -8,7 +8,7 @@ import numpy as np
 
 from unjam.cost.batch import FloatArray
 from unjam.cost.compute import BF16_BYTES
-from unjam.cost.memory import FRAGMENTATION, ParameterBuckets, static_bytes
+from unjam.cost.memory import FRAGMENTATION, GRADIENT_BYTES, ParameterBuckets, static_bytes
 from unjam.twin.in_flight import peak_in_flight
 from unjam.twin.inputs import StepInputs
 
@@ -63,9 +63,10 @@ def rank_memory(inputs: StepInputs) -> RankMemory:
         "reserved": ones * inputs.cluster.device.reserved_bytes / GIB,
     }
     if strategy.zero >= 2:
-        # Two layers' full weights and gradients are gathered at a time.
-        largest = np.max(inputs.dense + inputs.routed) * 2 * 2 * BF16_BYTES
-        static["gathered weights"] = ones * largest / GIB
+        # Two units at a time have their full gradients, under ZeRO-3 their full weights too.
+        largest = 2 * np.max(inputs.dense + inputs.routed)
+        size = GRADIENT_BYTES + BF16_BYTES * (strategy.zero == 3)
+        static["gathered units"] = ones * largest * size / GIB
     activations = peak_in_flight(inputs.schedule, stage_bytes(inputs)) / GIB
     return RankMemory(static, activations, _working(inputs) / GIB)
 

@@ -8,7 +8,7 @@ from unjam.cost.attention import train_flops_per_token
 from unjam.cost.batch import FloatArray, batch_of
 from unjam.cost.compute import BF16_BYTES, peak_flops, vector_seconds
 from unjam.cost.layer import SUB_OPERATIONS, LayerContext
-from unjam.cost.memory import GRADIENT_BYTES, USABLE_SHARE
+from unjam.cost.memory import GRADIENT_BYTES, OPTIMIZER_BYTES, USABLE_SHARE
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.layout import parse_layout
 from unjam.spec.model import ModelSpec
@@ -73,7 +73,7 @@ def optimizer_seconds(inputs: StepInputs) -> FloatArray:
     shards = (strategy.cp * strategy.dp, strategy.edp) if strategy.zero else (1, 1)
     dense = inputs.per_rank(inputs.per_stage(inputs.dense)) / shards[0]
     routed = inputs.per_rank(inputs.per_stage(inputs.routed)) / shards[1]
-    moved_bytes = (dense + routed) * (GRADIENT_BYTES + 2 * 12 + BF16_BYTES)
+    moved_bytes = (dense + routed) * (GRADIENT_BYTES + 2 * OPTIMIZER_BYTES + BF16_BYTES)
     return vector_seconds(inputs.cluster.device, moved_bytes, kernels=100)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unjam.cost.batch import FloatArray, IntArray
+from unjam.cost.compute import BF16_BYTES
 from unjam.cost.layer import (
     SUB_OPERATIONS,
     LayerContext,
@@ -19,7 +20,7 @@ from unjam.cost.layer import (
     layer_seconds,
     projection_seconds,
 )
-from unjam.cost.memory import ParameterBuckets, layer_bytes, layer_parameters, logit_bytes
+from unjam.cost.memory import ParameterBuckets, head_bytes, layer_bytes, layer_parameters
 from unjam.spec.model import Layer, ModelSpec
 
 EMBEDDING, HEAD, MTP_HEAD = 0, 1, 2
@@ -99,25 +100,27 @@ def unit_costs(context: LayerContext) -> UnitCosts:
     for i, layer in enumerate(kinds.layers):
         put(FIRST_LAYER + i, layer)
     row = {x: i for i, x in enumerate(SUB_OPERATIONS)}
+    embedding = embedding_seconds(context)
+    vocabulary = model.embedding_params / batch.tp
+    # MTP modules and a tied head use the embedding; on another pipeline rank they hold a copy.
+    copied = np.where(batch.pp > 1, vocabulary, 0.0)
     for unit, mtp in zip(kinds.of_mtp, model.mtp, strict=True):
         put(unit, mtp.layer)
         for name in ("A_f", "A_b", "A_w"):
             seconds[unit, row[name]] += projection_seconds(context, mtp.projection)
-        dense[unit] += mtp.projection.params + mtp.norm_params
-        kept[unit] += context.own_tokens * (2 * model.hidden) * 2
-    seconds[EMBEDDING, row["A_f"]] = seconds[EMBEDDING, row["A_w"]] = embedding_seconds(context)
-    forward, gradient = head_seconds(context)
-    hidden_bytes = context.own_tokens * model.hidden * 2
+        for name, value in embedding.items():
+            seconds[unit, row[name]] += value
+        dense[unit] += mtp.projection.params + mtp.norm_params + copied
+        kept[unit] += context.own_tokens * (2 * model.hidden) * BF16_BYTES
+    for name, value in embedding.items():
+        seconds[EMBEDDING, row[name]] = value
+    head = head_bytes(context)
     for unit in (HEAD, MTP_HEAD):
-        seconds[unit, row["A_f"]] = forward
-        seconds[unit, row["A_b"]] = seconds[unit, row["A_w"]] = gradient
-        working[unit] = logit_bytes(context)
-        kept[unit] = hidden_bytes
-    vocabulary = model.embedding_params / batch.tp
-    # A tied head still has its weight on the last stage; on one stage it is counted twice, which
-    # overstates memory a little and never hides a misfit.
+        for name, value in head_seconds(context).items():
+            seconds[unit, row[name]] = value
+        kept[unit], working[unit] = head.kept, head.working
     dense[EMBEDDING] = vocabulary
-    dense[HEAD] = vocabulary + model.other_params
+    dense[HEAD] = (copied if model.tied else vocabulary) + model.other_params
     return UnitCosts(kinds, seconds, kept, working, dense, routed)
 
 
