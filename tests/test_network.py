@@ -65,8 +65,11 @@ def test_a_full_mesh_gives_a_pair_its_own_link() -> None:
         LinkTier("outside", 0, 25e9, 1.0, 0.0, 0.0),
     )
     cluster = small_cluster(tiers=tiers)
-    near = point_to_point_seconds(cluster, np.array([28e9]), one(1))
-    far = point_to_point_seconds(cluster, np.array([28e9]), one(8))
+    near = point_to_point_seconds(cluster, np.array([28e9]), one(8), one(1))
+    far = point_to_point_seconds(cluster, np.array([28e9]), one(2), one(8))
+    # Ranks 0, 4 share a node, 4 and 8 do not: the pipeline is as slow as its slowest link.
+    mixed = point_to_point_seconds(cluster, np.array([28e9]), one(4), one(4))
+    assert mixed == far
     assert near[0] == pytest.approx(1.0)
     assert far[0] == pytest.approx(28 / 25)
 
@@ -130,7 +133,7 @@ def test_one_rank_dispatches_in_no_time() -> None:
     layer = model.moe
     assert layer
     out = dispatch_seconds(
-        small_cluster(), layer, 512, batch_of([strategy]), np.array([1024.0]), np.ones(1)
+        small_cluster(), layer, 512, batch_of([strategy]), np.array([1024.0]), 1.0
     )
     assert out.total[0] == 0
 
@@ -142,7 +145,7 @@ def test_hierarchical_dispatch_across_nodes_beats_flat() -> None:
         for x in DISPATCHERS
     ]
     out = dispatch_seconds(
-        small_cluster(), layer, 4096, batch_of(strategies), np.full(3, 1024.0), np.ones(3)
+        small_cluster(), layer, 4096, batch_of(strategies), np.full(3, 1024.0), 1.0
     )
     flat, gather, dedup = out.total
     row = 1024 * 4096 * 2
@@ -151,13 +154,20 @@ def test_hierarchical_dispatch_across_nodes_beats_flat() -> None:
     assert dedup < gather < flat
 
 
-def test_imbalance_scales_dispatch() -> None:
+def test_each_dispatcher_waits_for_its_own_heaviest_receiver() -> None:
     layer = moe(256, 8)
-    batch = batch_of([Strategy(tp=1, pp=1, vpp=1, ep=32, etp=1, cp=1, dp=32, mbs=1)])
-    args = (small_cluster(), layer, 4096, batch, np.array([1024.0]))
-    assert dispatch_seconds(*args, 1.5).total == pytest.approx(
-        1.5 * dispatch_seconds(*args, 1).total
-    )
+    strategies = [
+        Strategy(tp=1, pp=1, vpp=1, ep=32, etp=1, cp=1, dp=32, mbs=1, dispatcher=x)
+        for x in DISPATCHERS
+    ]
+    args = (small_cluster(), layer, 4096, batch_of(strategies), np.full(3, 1024.0))
+    even, skewed = dispatch_seconds(*args, 1.0), dispatch_seconds(*args, 2.0)
+    flat, gather, dedup = skewed.inter / even.inter
+    assert flat == pytest.approx(rank_imbalance(layer, one(32), 2.0)[0])
+    assert gather == pytest.approx(1.0)  # static shapes: every token goes to every node
+    assert dedup == pytest.approx(rank_imbalance(layer, one(4), 2.0)[0])
+    assert 1 < dedup < flat
+    assert skewed.intra[1] / even.intra[1] == pytest.approx(flat)
 
 
 @given(ep=st.sampled_from([1, 2, 8, 32, 256]), imbalance=st.floats(1.0, 8.0))

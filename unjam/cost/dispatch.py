@@ -94,11 +94,13 @@ def dispatch_seconds(
     hidden: int,
     batch: Batch,
     tokens: FloatArray,
-    imbalance: FloatArray,
+    imbalance: float,
 ) -> DispatchSeconds:
     """Seconds to bring `tokens` of each rank to their experts (or back).
 
-    The heaviest EP rank receives `imbalance` times the mean and everyone waits for it.
+    Everyone waits for the heaviest receiver: an EP rank in a flat All-to-All and inside the node, a
+    node between nodes where tokens are de-duplicated; an all-gather is even, however they are
+    routed.
 
     Args:
         cluster: the cluster.
@@ -106,16 +108,16 @@ def dispatch_seconds(
         hidden: width D of a token.
         batch: strategies.
         tokens: tokens per rank before dispatch, ``[N]``.
-        imbalance: max/mean of the tokens that EP ranks receive, ``[N]``.
+        imbalance: max/mean of the tokens that experts receive.
     """
     even = tokens * hidden * BF16_BYTES
-    row = even * imbalance
+    row = even * rank_imbalance(moe, batch.ep, imbalance)
     local = members(cluster, batch.ep, batch.etp)[0]
     nodes = np.maximum(batch.ep // local, 1)
     copies = cross_node_copies(moe, nodes, batch.dispatcher)
-    # An all-gather between nodes sends every token everywhere, however they are routed.
-    gathers = batch.dispatcher == DISPATCHERS.index("allgather")
-    across = _outer_seconds(cluster, np.where(gathers, even, row) * copies, batch, local)
+    is_gather = batch.dispatcher == DISPATCHERS.index("allgather")
+    skew = np.where(is_gather, 1.0, rank_imbalance(moe, nodes, imbalance))
+    across = _outer_seconds(cluster, even * skew * copies, batch, local)
     # Inside the node every copy still has to reach its device, whichever way it came.
     inner_tier = cluster.tiers[0]
     within = row * moe.top_k * (local - 1) / local / mesh_share(inner_tier, local)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unjam.cost.attention import BACKWARD_OVER_FORWARD, core_flops_per_token
-from unjam.cost.batch import Batch, FloatArray
+from unjam.cost.batch import Batch, FloatArray, IntArray
 from unjam.cost.compute import (
     BF16_BYTES,
     attention_seconds,
@@ -36,11 +36,11 @@ LOSS_BYTES = 12
 # fp32 scores pass softmax, top-k, mask and auxiliary loss, about six reads or writes.
 ROUTER_BYTES = 6 * 4
 
-# Columns of `LayerSeconds.matrix`: compute, then communication.
-_COMPUTE = ("A_f", "A_b", "A_w", "E_f", "E_b", "E_w", "recompute_A", "recompute_E")
-_DISPATCH = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
-_SHARD = ("shard_A_f", "shard_A_b", "shard_E_f", "shard_E_b", "recompute_shard")
-SUB_OPERATIONS = (*_COMPUTE, *_DISPATCH, *_SHARD)
+# Rows of `LayerSeconds.matrix`: computation, EP communication, and that of TP and CP.
+COMPUTE_OPERATIONS = ("A_f", "A_b", "A_w", "E_f", "E_b", "E_w", "recompute_A", "recompute_E")
+EP_OPERATIONS = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
+SHARD_OPERATIONS = ("shard_A_f", "shard_A_b", "shard_E_f", "shard_E_b", "recompute_shard")
+SUB_OPERATIONS = (*COMPUTE_OPERATIONS, *EP_OPERATIONS, *SHARD_OPERATIONS)
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,18 @@ def _matmuls(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:
     total = np.zeros(len(context.batch))
     for x in linears:
         if x.shard == "column":
-            total += matmul_seconds(device, dtype, context.tokens, x.inputs, x.outputs / tp)
+            outputs = x.outputs / shards(x, tp)
+            total += matmul_seconds(device, dtype, context.tokens, x.inputs, outputs)
         elif x.shard == "row":
             total += matmul_seconds(device, dtype, context.tokens, x.inputs / tp, x.outputs)
         else:
             total += matmul_seconds(device, dtype, context.own_tokens, x.inputs, x.outputs)
     return total
+
+
+def shards(linear: Linear, tp: IntArray) -> IntArray:
+    """Parts that TP cuts a matrix into; beyond `Linear.most_shards` ranks hold the same part."""
+    return np.minimum(tp, linear.most_shards) if linear.most_shards else tp
 
 
 def _shard_seconds(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:
@@ -177,8 +183,8 @@ def _key_gather_seconds(context: LayerContext, attention: Attention) -> FloatArr
     """Context parallelism: every rank sees all keys and values, pipelined with attention."""
     batch = context.batch
     width = attention.kv_heads * (attention.qk_head_dim + attention.v_head_dim)
-    heads = np.minimum(batch.tp, attention.kv_heads) if attention.kv_heads else batch.tp
-    total = batch.mbs * context.job.seq_len * width / heads * BF16_BYTES
+    parts = np.minimum(batch.tp, max(attention.kv_heads, 1))
+    total = batch.mbs * context.job.seq_len * width / parts * BF16_BYTES
     return all_gather_seconds(context.cluster, total, batch.cp, batch.tp)
 
 
@@ -224,7 +230,7 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     ops["A_f"] += router + permute
     ops["A_b"] += router + VECTOR_BACKWARD * permute
     ops["A_w"] += router
-    skew = context.imbalance(moe)
+    skew = context.job.imbalance
     hop = dispatch_seconds(
         context.cluster, moe, context.model.hidden, batch, context.own_tokens, skew
     ).total

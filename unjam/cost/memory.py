@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unjam.cost.batch import Batch, FloatArray
+from unjam.cost.batch import Batch, FloatArray, IntArray
 from unjam.cost.compute import BF16_BYTES
-from unjam.cost.layer import LayerContext
+from unjam.cost.layer import LayerContext, shards
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, MoE
 
 GRADIENT_BYTES = 4
@@ -47,24 +47,22 @@ class ParameterBuckets:
         return ParameterBuckets(self.dense + other.dense, self.routed + other.routed)
 
 
-def _split(linears: tuple[Linear, ...]) -> tuple[int, int]:
-    """Parameters of `linears` that TP cuts, and those that it replicates."""
-    cut = sum(x.params for x in linears if x.shard != "replicated")
-    return cut, sum(x.params for x in linears) - cut
+def _per_rank(linears: tuple[Linear, ...], tp: IntArray) -> FloatArray:
+    """Parameters of `linears` that one TP rank holds, ``[N]``."""
+    cut = [x.params / shards(x, tp) for x in linears if x.shard != "replicated"]
+    whole = sum(x.params for x in linears if x.shard == "replicated")
+    return np.asarray(sum(cut) + np.full(tp.shape, float(whole)))
 
 
 def layer_parameters(layer: Layer, batch: Batch) -> ParameterBuckets:
     """Parameters of one layer on each rank; a shared expert is whole on every rank."""
-    cut, replicated = 0, layer.norm_params + layer.other_params
+    dense = np.full(len(batch), float(layer.norm_params + layer.other_params))
     if layer.attention:
-        a, b = _split(layer.attention.linears)
-        cut, replicated = cut + a, replicated + b + layer.attention.other_params
+        dense += _per_rank(layer.attention.linears, batch.tp) + layer.attention.other_params
     if isinstance(layer.ffn, DenseFFN):
-        a, b = _split(layer.ffn.linears)
-        cut, replicated = cut + a, replicated + b
+        dense += _per_rank(layer.ffn.linears, batch.tp)
     elif layer.moe:
-        replicated += layer.moe.params - layer.moe.routed_params
-    dense = cut / batch.tp + replicated
+        dense += layer.moe.params - layer.moe.routed_params
     return ParameterBuckets(dense, layer.routed_params / (batch.ep * batch.etp))
 
 
@@ -148,9 +146,10 @@ def _attention_bytes(context: LayerContext, attention: Attention) -> tuple[Float
     kept = 2 * context.own_tokens * latents * BF16_BYTES  # before and after their norm
     out = tokens / tp * attention.heads * attention.v_head_dim * BF16_BYTES
     statistics = tokens / tp * attention.heads * 4
-    heads_qk = attention.heads + attention.kv_heads
-    qkv_width = heads_qk * attention.qk_head_dim + attention.kv_heads * attention.v_head_dim
-    qkv = tokens / tp * qkv_width * BF16_BYTES
+    kv_heads = attention.kv_heads / np.minimum(tp, max(attention.kv_heads, 1))
+    width = attention.heads / tp * attention.qk_head_dim
+    width = width + kv_heads * (attention.qk_head_dim + attention.v_head_dim)
+    qkv = tokens * width * BF16_BYTES
     if attention.kind == "mla":
         return kept + out + statistics, qkv
     return kept + out + statistics + qkv, np.zeros(len(context.batch))

@@ -97,16 +97,17 @@ def all_to_all_seconds(
 
 
 def point_to_point_seconds(
-    cluster: ClusterSpec, sent_bytes: FloatArray, stride: IntArray
+    cluster: ClusterSpec, sent_bytes: FloatArray, size: IntArray, stride: IntArray
 ) -> FloatArray:
-    """A message to the rank `stride` further, over the innermost tier that holds both.
+    """A message between neighbours of a group, over the innermost tier that holds the whole group.
 
-    On a full mesh of single links a pair of devices has only its own link.
+    The slowest link of a pipeline sets its pace, so all its sends cost as much as that one. On a
+    full mesh of single links a pair of devices has only its own link.
     """
-    seconds = np.zeros(np.broadcast(sent_bytes, stride).shape)
+    seconds = np.zeros(np.broadcast(sent_bytes, size, stride).shape)
     found = np.zeros(seconds.shape, dtype=bool)
     for tier in cluster.tiers:
-        here = ~found & ((tier.span == 0) | (2 * stride <= tier.span))
+        here = ~found & ((tier.span == 0) | (size * stride <= tier.span))
         carried = sent_bytes / mesh_share(tier, np.full(seconds.shape, 2))
         there = transfer_seconds(tier, carried, np.ones(seconds.shape))
         seconds = np.where(here, there, seconds)

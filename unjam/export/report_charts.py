@@ -28,8 +28,8 @@ MEMORY_BINS = 1_000
 _COLOURS = {
     "attention": "#3b6fd4", "experts and FFN": "#6aa2f0", "recomputation": "#a9c7f7",
     "TP and CP communication": "#dd9f2d", "exposed EP communication": "#e4572e",
-    "exposed ZeRO communication": "#c2569b", "parameter all-gather": "#f0c56b",
-    "pipeline bubble": "#aab1bd",
+    "exposed ZeRO communication": "#c2569b", "head and embedding": "#2c4f9e",
+    "parameter all-gather": "#f0c56b", "pipeline bubble": "#aab1bd",
     "gradient reduce-scatter": "#b5713a", "optimizer": "#8a63d2",
     "activations": "#e4572e", "weights": "#3b6fd4", "gradients": "#6aa2f0",
     "logits": "#dd9f2d", "reserved": "#aab1bd", "working": "#f0c56b",

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from unjam.cost.batch import Batch, FloatArray
-from unjam.cost.layer import SUB_OPERATIONS
+from unjam.cost.layer import EP_OPERATIONS, SUB_OPERATIONS
 from unjam.cost.memory import FRAGMENTATION, ParameterBuckets, static_bytes
 from unjam.schedule.ir import Kind, Schedule
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.strategy import OVERLAPPING, JobSpec
 from unjam.twin.units import UnitCosts, stage_units
 
-_EP = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
 _FORWARD = ("A_f", "shard_A_f", "D_f", "E_f", "shard_E_f", "C_f")
 _WEIGHT = ("A_w", "E_w")
 _GRADIENT = tuple(x for x in SUB_OPERATIONS if x not in {*_FORWARD, *_WEIGHT})
@@ -85,8 +84,9 @@ def _seconds(
     """
     forward, gradient, weight = (_sum(costs, x) for x in (_FORWARD, _GRADIENT, _WEIGHT))
     if schedule.name in OVERLAPPING:
-        hidden = _sum(costs, _EP)
-        alone = np.einsum("rv,vru->ru", _warm_up_counts(schedule), ranks) @ _sum(costs, _EP[:2])
+        hidden = _sum(costs, EP_OPERATIONS)
+        lone = np.einsum("rv,vru->ru", _warm_up_counts(schedule), ranks)
+        alone = lone @ _sum(costs, ("D_f", "C_f"))
         load = micro_batches * (ranks.sum(axis=0) @ (forward + gradient + weight - hidden)) + alone
         load[1:] -= ranks[0, 1:] @ weight
     else:

@@ -11,7 +11,12 @@ from functools import lru_cache
 import numpy as np
 
 from unjam.cost.batch import FloatArray, IntArray, batch_of
-from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.cost.layer import (
+    COMPUTE_OPERATIONS,
+    SHARD_OPERATIONS,
+    SUB_OPERATIONS,
+    LayerContext,
+)
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.layout import Layout, format_layout
 from unjam.spec.model import ModelSpec
@@ -58,8 +63,8 @@ def balanced_layout(
 
 def head_quarters(costs: UnitCosts, model: ModelSpec) -> IntArray:
     """Time of the output stage over a layer's, in quarters of a layer, per strategy, ``[N]``."""
-    compute = [i for i, x in enumerate(SUB_OPERATIONS) if x not in {"D_f", "C_f", "D_b", "C_b"}]
-    total = costs.seconds[:, compute].sum(axis=1)
+    shown = [SUB_OPERATIONS.index(x) for x in (*COMPUTE_OPERATIONS, *SHARD_OPERATIONS)]
+    total = costs.seconds[:, shown].sum(axis=1)
     mean = np.mean([total[u] for u in costs.kinds.of_layer], axis=0)
     head = total[HEAD] + len(model.mtp) * total[MTP_HEAD]
     return np.asarray(np.round(4 * head / np.maximum(mean, 1e-12)), dtype=np.int64)

@@ -26,6 +26,7 @@ class Linear:
         outputs: width of the output.
         shard: how tensor parallelism cuts it: ``column`` (outputs), ``row`` (inputs), or not.
         bias: whether it has a bias of ``outputs`` values.
+        most_shards: the most parts that it can be cut into (key/value heads); 0 = any number.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Linear:
     outputs: int
     shard: Shard = "replicated"
     bias: bool = False
+    most_shards: int = 0
 
     @property
     def params(self) -> int:

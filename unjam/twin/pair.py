@@ -17,6 +17,8 @@ IntArray = npt.NDArray[np.int64]
 # Columns of the `[U, 10]` table that these functions read, exposed TP communication and
 # recomputation already added to the pass that waits for them.
 A_F, E_F, A_B, A_W, E_B, E_W, D_F, C_F, D_B, C_B = range(10)
+FORWARD = [A_F, E_F, D_F, C_F]
+BACKWARD = [A_B, A_W, E_B, E_W, D_B, C_B]
 
 
 @compiled

@@ -8,11 +8,11 @@ import numpy as np
 
 from unjam.cost.batch import FloatArray
 from unjam.cost.compute import BF16_BYTES
-from unjam.cost.layer import SUB_OPERATIONS
+from unjam.cost.layer import EP_OPERATIONS, SHARD_OPERATIONS, SUB_OPERATIONS
 from unjam.cost.memory import GRADIENT_BYTES
 from unjam.cost.network import all_gather_seconds, point_to_point_seconds
 from unjam.twin.inputs import StepInputs
-from unjam.twin.pair import all_backwards, all_pairs
+from unjam.twin.pair import BACKWARD, FORWARD, all_backwards, all_pairs
 from unjam.twin.timeline import Durations
 
 _COLUMN = {x: i for i, x in enumerate(SUB_OPERATIONS)}
@@ -49,9 +49,9 @@ def operation_table(seconds: FloatArray, communication: Communication) -> FloatA
     """Reduce ``[U, len(SUB_OPERATIONS)]`` to the ``[U, 10]`` table that the passes read."""
     kept = seconds.copy()
     if not communication.ep:
-        kept[:, [_COLUMN[x] for x in ("D_f", "C_f", "D_b", "C_b", "recompute_ep")]] = 0
+        kept[:, [_COLUMN[x] for x in EP_OPERATIONS]] = 0
     if not communication.others:
-        kept[:, [i for x, i in _COLUMN.items() if "shard" in x]] = 0
+        kept[:, [_COLUMN[x] for x in SHARD_OPERATIONS]] = 0
     columns = [kept[:, [_COLUMN[x] for x in names]].sum(axis=1) for names in _TABLE]
     return np.ascontiguousarray(np.stack(columns, axis=1))
 
@@ -60,7 +60,7 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
     """Durations of all passes; pairs and split backwards exist in overlapping schedules only."""
     strategy = inputs.strategy
     ops = operation_table(inputs.seconds, communication)
-    forward = inputs.per_stage(ops[:, [0, 1, 6, 7]].sum(axis=1))
+    forward = inputs.per_stage(ops[:, FORWARD].sum(axis=1))
     shape = (strategy.pp, strategy.vpp)
     if strategy.overlaps:
         gradient, weight = all_backwards(ops, inputs.units, inputs.offsets)
@@ -68,7 +68,7 @@ def pass_durations(inputs: StepInputs, communication: Communication) -> Duration
         pairs = all_pairs(ops, inputs.units, inputs.offsets, *shape, slowdown)
     else:
         # Without a split the gradient is sent when the whole backward is done.
-        gradient = inputs.per_stage(ops[:, [2, 3, 4, 5, 8, 9]].sum(axis=1))
+        gradient = inputs.per_stage(ops[:, BACKWARD].sum(axis=1))
         weight = np.zeros_like(gradient)
         pairs = np.zeros((3, strategy.pp, strategy.vpp, strategy.vpp))
     send, ready = np.zeros_like(forward), np.zeros_like(forward)
@@ -90,7 +90,8 @@ def _send_seconds(inputs: StepInputs) -> FloatArray:
     tokens = strategy.mbs * inputs.job.seq_len / (strategy.cp * strategy.tp)
     size = np.array([tokens * inputs.model.hidden * BF16_BYTES])
     stride = np.array([strategy.devices // strategy.pp])
-    return np.repeat(point_to_point_seconds(inputs.cluster, size, stride), stages)
+    ranks = np.array([strategy.pp])
+    return np.repeat(point_to_point_seconds(inputs.cluster, size, ranks, stride), stages)
 
 
 def reduction_seconds(inputs: StepInputs, bytes_per_parameter: float) -> FloatArray:

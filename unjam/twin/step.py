@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from unjam.cost.attention import train_flops_per_token
 from unjam.cost.batch import FloatArray, batch_of
 from unjam.cost.compute import BF16_BYTES, peak_flops, vector_seconds
-from unjam.cost.layer import SUB_OPERATIONS, LayerContext
+from unjam.cost.layer import EP_OPERATIONS, SHARD_OPERATIONS, SUB_OPERATIONS, LayerContext
 from unjam.cost.memory import GRADIENT_BYTES, OPTIMIZER_BYTES, USABLE_SHARE
+from unjam.cost.network import all_reduce_seconds
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.layout import parse_layout
 from unjam.spec.model import ModelSpec
@@ -21,7 +23,7 @@ from unjam.twin.memory import GIB, RankMemory, rank_memory, stage_bytes
 from unjam.twin.passes import Communication, pass_durations, reduction_seconds
 from unjam.twin.result import StepResult
 from unjam.twin.timeline import Timeline
-from unjam.twin.units import unit_costs
+from unjam.twin.units import FIRST_LAYER, unit_costs
 
 ALL = Communication()
 
@@ -64,7 +66,23 @@ def _reduced(inputs: StepInputs, last_end: FloatArray, communication: Communicat
         scatter = reduction_seconds(inputs, size).reshape(strategy.vpp, strategy.pp)
     for chunk in np.argsort(ends.mean(axis=0)):
         done = np.maximum(done, ends[:, chunk]) + scatter[chunk]
-    return np.asarray(np.maximum(done, ends.max(axis=1)))
+    done = np.maximum(done, ends.max(axis=1))
+    if communication.others:
+        done[[0, -1]] = max(done[0], done[-1]) + _copies_seconds(inputs)
+    return np.asarray(done)
+
+
+def _copies_seconds(inputs: StepInputs) -> float:
+    """All-reduce of the embedding's gradient between the first and the last rank, if both use it.
+
+    A tied head and MTP modules do. The exchange waits for both ranks.
+    """
+    strategy, model = inputs.strategy, inputs.model
+    if strategy.pp == 1 or not (model.tied or model.mtp):
+        return 0.0
+    size = np.array([model.embedding_params / strategy.tp * GRADIENT_BYTES])
+    apart = np.array([strategy.devices // strategy.pp * (strategy.pp - 1)])
+    return float(all_reduce_seconds(inputs.cluster, size, np.array([2]), apart)[0])
 
 
 def optimizer_seconds(inputs: StepInputs) -> FloatArray:
@@ -107,7 +125,7 @@ def _prediction(
     flops = train_flops_per_token(inputs.model, job.seq_len)
     silent = step_seconds(inputs, Communication(ep=False, others=False))
     fullest = int(memory.peak.argmax())
-    idle = 1 - timeline.busy_seconds().mean() / seconds
+    idle = timeline.seconds - timeline.busy_seconds() - _gathered(inputs, timeline)
     return Prediction(
         step_seconds=seconds,
         tokens_per_second_per_device=rate,
@@ -117,7 +135,7 @@ def _prediction(
         memory_gib=memory.parts(fullest),
         exposed_comm_fraction=max(1 - silent / seconds, 0.0),
         hidden_ep_fraction=_hidden_ep(inputs, seconds),
-        bubble_fraction=float(min(max(idle, 0.0), 1.0)),
+        bubble_fraction=float(np.maximum(idle, 0.0).mean() / seconds),
         time_seconds=_time_by_name(inputs, seconds, timeline),
         calibrated_on=inputs.cluster.calibrated_on,
     )
@@ -125,8 +143,7 @@ def _prediction(
 
 def _ep_seconds(inputs: StepInputs) -> FloatArray:
     """EP communication of each rank over the step, hidden or not, ``[P]``."""
-    names = ("D_f", "C_f", "D_b", "C_b", "recompute_ep")
-    stage = np.sum([inputs.operation(x) for x in names], axis=0)
+    stage = np.sum([inputs.operation(x) for x in EP_OPERATIONS], axis=0)
     return inputs.schedule.micro_batches * inputs.per_rank(stage)
 
 
@@ -139,35 +156,58 @@ def _hidden_ep(inputs: StepInputs, seconds: float) -> float:
     return float(min(max(1 - (seconds - without) / total, 0.0), 1.0))
 
 
+def _gathered(inputs: StepInputs, timeline: Timeline) -> FloatArray:
+    """Seconds that each rank waits for its parameters before its first slot, ``[P]``."""
+    first = np.array([x[0] if len(x) else 0.0 for x in timeline.start])
+    ready: FloatArray = pass_durations(inputs, ALL).ready[: inputs.strategy.pp]
+    return np.asarray(np.minimum(first, ready))
+
+
 def _time_by_name(inputs: StepInputs, seconds: float, timeline: Timeline) -> dict[str, float]:
     """Where the step of the busiest rank goes; the parts sum to `seconds`."""
     busy = timeline.busy_seconds()
     rank = int(busy.argmax())
-
-    def total(*names: str) -> float:
-        stage = np.sum([inputs.operation(x) for x in names], axis=0)
-        return float(inputs.schedule.micro_batches * inputs.per_rank(stage)[rank])
-
-    parts = {
-        "attention": total("A_f", "A_b", "A_w"),
-        "experts and FFN": total("E_f", "E_b", "E_w"),
-        "recomputation": total("recompute_A", "recompute_E", "recompute_shard"),
-        "TP and CP communication": total("shard_A_f", "shard_A_b", "shard_E_f", "shard_E_b"),
-    }
-    exposed = float(busy[rank]) - sum(parts.values())
-    if inputs.strategy.zero > 1:
-        # What is exposed even where EP communication takes no time moves weights and gradients.
-        durations = pass_durations(inputs, Communication(ep=False))
-        _, without_ep, _ = simulate_seconds(inputs.schedule, durations)
-        sharded = max(exposed - float(busy[rank] - without_ep[rank]), 0.0)
-        parts["exposed ZeRO communication"] = sharded
-        exposed -= sharded
-    parts["exposed EP communication"] = exposed
+    parts = _computation(inputs, rank)
+    parts |= _exposed(inputs, rank, float(busy[rank]) - sum(parts.values()))
     optimizer = float(optimizer_seconds(inputs).max())
-    first = float(timeline.start[rank][0]) if len(timeline.start[rank]) else 0.0
-    gathered = min(first, float(pass_durations(inputs, ALL).ready[rank]))
+    gathered = float(_gathered(inputs, timeline)[rank])
     parts["parameter all-gather"] = gathered
     parts["pipeline bubble"] = max(timeline.seconds - float(busy[rank]) - gathered, 0.0)
     parts["gradient reduce-scatter"] = max(seconds - optimizer - timeline.seconds, 0.0)
     parts["optimizer"] = optimizer
     return parts
+
+
+def _computation(inputs: StepInputs, rank: int) -> dict[str, float]:
+    """Seconds that one rank computes, and what TP and CP add to it, over the step."""
+    is_layer = np.arange(len(inputs.seconds)) >= FIRST_LAYER
+
+    def total(names: tuple[str, ...], units: npt.NDArray[np.bool_]) -> float:
+        columns = [SUB_OPERATIONS.index(x) for x in names]
+        values = np.where(units, inputs.seconds[:, columns].sum(axis=1), 0.0)
+        stages = inputs.per_rank(inputs.per_stage(values))
+        return float(inputs.schedule.micro_batches * stages[rank])
+
+    attention, experts = ("A_f", "A_b", "A_w"), ("E_f", "E_b", "E_w")
+    again = ("recompute_A", "recompute_E")
+    return {
+        "attention": total(attention, is_layer),
+        "experts and FFN": total(experts, is_layer),
+        "head and embedding": total(attention, ~is_layer),
+        "recomputation": total(again, is_layer),
+        "TP and CP communication": total(SHARD_OPERATIONS, is_layer | ~is_layer),
+    }
+
+
+def _exposed(inputs: StepInputs, rank: int, exposed: float) -> dict[str, float]:
+    """Split one rank's exposed communication into that of ZeRO and that of EP."""
+    if inputs.strategy.zero <= 1:
+        return {"exposed EP communication": exposed}
+    # What is exposed even where EP communication takes no time moves weights and gradients.
+    timed = [simulate_seconds(inputs.schedule, pass_durations(inputs, x))[1][rank]
+             for x in (ALL, Communication(ep=False))]  # fmt: skip
+    sharded = max(exposed - float(timed[0] - timed[1]), 0.0)
+    return {
+        "exposed ZeRO communication": sharded,
+        "exposed EP communication": exposed - sharded,
+    }

@@ -46,8 +46,8 @@ def grouped_attention(
     q_width = heads * qk_dim * (2 if gated else 1)
     linears = (
         Linear("q", hidden, q_width, "column", qkv_bias),
-        Linear("k", hidden, kv_heads * qk_dim, "column", qkv_bias),
-        Linear("v", hidden, kv_heads * v_dim, "column", qkv_bias),
+        Linear("k", hidden, kv_heads * qk_dim, "column", qkv_bias, kv_heads),
+        Linear("v", hidden, kv_heads * v_dim, "column", qkv_bias, kv_heads),
         Linear("out", heads * v_dim, hidden, "row", out_bias),
     )
     return Attention(
@@ -138,6 +138,9 @@ def routed_experts(
         raise f.error("n_group", f"{groups}: does not divide the {experts} routed experts")
     if top_groups > groups:
         raise f.error("topk_group", f"{top_groups}: more than the {groups} groups")
+    if k > experts // groups * top_groups:
+        within = f"{experts // groups * top_groups} experts of the chosen groups"
+        raise f.error("topk_group", f"{top_groups}: top-{k} needs more than the {within}")
     return MoE(
         experts=experts,
         top_k=k,
