@@ -88,6 +88,19 @@ def cross_node_copies(moe: MoE, nodes: IntArray, dispatcher: IntArray) -> FloatA
     return np.choose(dispatcher, [table[x] for x in DISPATCHERS])
 
 
+def forwarded_rows(cluster: ClusterSpec, moe: MoE, batch: Batch, tokens: FloatArray) -> FloatArray:
+    """Token rows that a hierarchical dispatcher handles besides those of a flat one, ``[N]``.
+
+    Copies that cross nodes arrive at a rank of the node that needs them, which reads them again to
+    pass them on; de-duplication also writes them into a send buffer of its own first.
+    """
+    local = members(cluster, batch.ep, batch.etp)[0]
+    nodes = np.maximum(batch.ep // local, 1)
+    times = np.array([{"flat": 0, "allgather": 1, "dedup": 2}[x] for x in DISPATCHERS])
+    copies = cross_node_copies(moe, nodes, batch.dispatcher)
+    return np.asarray(tokens * copies * times[batch.dispatcher])
+
+
 def dispatch_seconds(
     cluster: ClusterSpec,
     moe: MoE,

@@ -23,7 +23,7 @@ from unjam.cost.compute import (
     matmul_seconds,
     vector_seconds,
 )
-from unjam.cost.dispatch import dispatch_seconds, rank_imbalance
+from unjam.cost.dispatch import dispatch_seconds, forwarded_rows, rank_imbalance
 from unjam.cost.network import all_gather_seconds
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, ModelSpec, MoE
@@ -223,6 +223,7 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     ops["E_f"] += routed + act + moved + shared + shared_act
     ops["E_b"] += routed + shared + VECTOR_BACKWARD * (act + shared_act) + moved
     ops["E_w"] += routed + shared
+    _add_forwarding(context, moe, ops)
     router = _own_matmuls(context, (moe.router,))
     hidden_bytes = context.own_tokens * context.model.hidden * BF16_BYTES
     choice_bytes = context.own_tokens * moe.experts * ROUTER_BYTES
@@ -242,6 +243,15 @@ def _add_moe(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> Non
     ops["recompute_A"] += np.where(whole, router + permute, 0.0)
     ops["recompute_E"] += np.where(whole, ops["E_f"], again)
     ops["recompute_ep"] += np.where(whole, 2 * hop, 0.0)
+
+
+def _add_forwarding(context: LayerContext, moe: MoE, ops: dict[str, FloatArray]) -> None:
+    """What hierarchical dispatch and combine move through memory on the way, in both passes."""
+    rows = forwarded_rows(context.cluster, moe, context.batch, context.own_tokens)
+    moved = vector_seconds(context.cluster.device, rows * context.model.hidden * BF16_BYTES)
+    hop = np.where(rows > 0, moved, 0.0)
+    for name in ("A_f", "E_f", "E_b", "A_b"):
+        ops[name] += hop
 
 
 def _own_matmuls(context: LayerContext, linears: tuple[Linear, ...]) -> FloatArray:

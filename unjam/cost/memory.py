@@ -14,6 +14,7 @@ import numpy as np
 
 from unjam.cost.batch import Batch, FloatArray, IntArray
 from unjam.cost.compute import BF16_BYTES
+from unjam.cost.dispatch import forwarded_rows
 from unjam.cost.layer import LayerContext, shards
 from unjam.spec.model import Attention, DenseFFN, Layer, Linear, MoE
 
@@ -125,7 +126,9 @@ def layer_bytes(context: LayerContext, layer: Layer) -> LayerBytes:
         kept, dropped = _keep(kept, dropped, always, batch, ("moe",))
         kept, dropped = _keep(kept, dropped, act, batch, ("moe", "moe_act"))
         kept, dropped = _keep(kept, dropped, shared, batch, ("moe", "shared_experts"))
-        working = 2 * context.received(layer.moe) * context.model.hidden * BF16_BYTES
+        rows = 2 * context.received(layer.moe)
+        rows += forwarded_rows(context.cluster, layer.moe, batch, context.own_tokens)
+        working = rows * context.model.hidden * BF16_BYTES
     full = batch.recomputes("full")
     whole = kept + dropped
     return LayerBytes(np.where(full, row, kept), working + np.where(full, whole, dropped))
