@@ -12,7 +12,7 @@ from unjam.cost.attention import layer_flops_per_token, mean_keys, train_flops_p
 from unjam.cost.batch import Batch, batch_of
 from unjam.cost.compute import grouped_matmul_seconds, matmul_seconds, vector_seconds
 from unjam.cost.layer import SUB_OPERATIONS, LayerContext, layer_seconds
-from unjam.cost.memory import layer_bytes, layer_parameters, static_bytes
+from unjam.cost.memory import head_bytes, layer_bytes, layer_parameters, static_bytes
 from unjam.spec.models import load_model
 from unjam.spec.strategy import RECOMPUTE, JobSpec, Strategy
 
@@ -124,6 +124,48 @@ def test_recomputation_trades_bytes_for_seconds(recompute: str) -> None:
     assert layer_seconds(none, layer).matrix[again].sum() == 0
 
 
+def test_dense_layer_bytes_equal_a_hand_made_sum() -> None:
+    # Per token, TP 2, sequence parallel: inputs and outputs of two norms (4 x 512), queries 512,
+    # keys and values 2 x 256, attention's output 512, gate, up and their product 3 x 2048, all
+    # bf16; softmax statistics of 8 heads in fp32.
+    per_token = 2 * (4 * 512 + 512 + 2 * 256 + 512 + 3 * 2048) + 4 * 8
+    c = context()
+    assert layer_bytes(c, c.model.layers[0]).kept[0] == c.tokens[0] / 2 * per_token
+
+
+def test_up_projections_that_are_recomputed_are_not_kept() -> None:
+    model = load_model("deepseek-v3")[0]
+    kept = []
+    for recompute in ("act", "act+mla"):
+        batch = batch_of([Strategy(**(DEGREES | {"recompute": recompute}))])  # type: ignore[arg-type]
+        c = LayerContext(model, small_cluster(), JOB, batch)
+        kept.append(layer_bytes(c, model.layers[-1]).kept[0])
+    # Queries and keys 192 wide and values 128 wide of 128 heads, bf16, cut by TP 2.
+    assert kept[0] - kept[1] == c.tokens[0] / 2 * 128 * (192 + 192 + 128) * 2
+
+
+def test_softmax_of_the_logits_is_kept_until_backward() -> None:
+    c = context()
+    head = head_bytes(c)
+    logits = c.tokens[0] * 32000 / 2
+    assert head.kept[0] == 4 * logits + c.tokens[0] / 2 * 512 * 2
+    assert head.working[0] == 4 * logits
+
+
+@pytest.mark.parametrize(("tp", "shards"), [(1, 1), (4, 4), (8, 4)])
+def test_key_and_value_heads_are_repeated_beyond_their_number(tp: int, shards: int) -> None:
+    model = load_model("qwen3-30b-a3b")[0]
+    batch = batch_of([Strategy(**(DEGREES | {"tp": tp}))])  # type: ignore[arg-type]
+    attention = model.layers[0].attention
+    assert attention
+    linears = {x.name: x.params for x in attention.linears}
+    cut = (linears["q"] + linears["out"]) / tp + (linears["k"] + linears["v"]) / shards
+    moe = model.moe
+    assert moe
+    others = model.layers[0].norm_params + attention.other_params + moe.router.params
+    assert layer_parameters(model.layers[0], batch).dense[0] == cut + others
+
+
 def test_parameter_buckets_sum_to_the_layer() -> None:
     model = small_model()
     whole: Batch = batch_of([Strategy(**(DEGREES | {"tp": 1, "dp": 32, "ep": 1}))])  # type: ignore[arg-type]
@@ -138,7 +180,9 @@ def test_routed_experts_are_cut_by_ep_and_etp() -> None:
     assert layer_parameters(layer, c.batch).routed[0] == layer.routed_params / 16
 
 
-@pytest.mark.parametrize(("zero", "per_parameter"), [(0, 18), (1, 6 + 12 / 16), (3, 18 / 16)])
+@pytest.mark.parametrize(
+    ("zero", "per_parameter"), [(0, 18), (1, 6 + 12 / 16), (2, 2 + 16 / 16), (3, 18 / 16)]
+)
 def test_zero_stages_shard_dense_states(zero: int, per_parameter: float) -> None:
     c = context(zero=zero)
     params = layer_parameters(c.model.layers[0], c.batch)

@@ -145,18 +145,18 @@ def test_grouped_query_attention_without_a_pipeline() -> None:
     assert "sequence-parallel" not in found
     assert "use-megatron-fsdp" in found
     assert "use-distributed-optimizer" not in found
-    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in megatron_environment(plan, model)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in megatron_environment(plan)
 
 
 def test_connections_follow_the_overlap() -> None:
     overlap, plain = plan_of(), plan_of(schedule="interleaved")
-    assert megatron_environment(*overlap)["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
-    assert megatron_environment(*plain)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert megatron_environment(overlap[0])["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    assert megatron_environment(plain[0])["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
 
 
 def test_ascend_gets_its_own_environment() -> None:
     plan, model = plan_of("pangu-ultra-moe-718b", "atlas-800t-a2")
-    found = megatron_environment(plan, model)
+    found = megatron_environment(plan)
     assert "HCCL_CONNECT_TIMEOUT" in found
     arguments = flags(megatron_arguments(plan, model))
     assert "moe-fb-overlap" in arguments

@@ -70,6 +70,14 @@ def test_a_full_mesh_gives_a_pair_its_own_link() -> None:
     # Ranks 0, 4 share a node, 4 and 8 do not: the pipeline is as slow as its slowest link.
     mixed = point_to_point_seconds(cluster, np.array([28e9]), one(4), one(4))
     assert mixed == far
+    shared = LinkTier("outside", 0, 25e9, 1.0, 0.0, 0.0, devices_per_nic=2)
+    cluster = small_cluster(tiers=(tiers[0], shared))
+    # One of two devices on a card sends alone; of stages of two, both do.
+    alone, both = (
+        point_to_point_seconds(cluster, np.array([28e9]), one(size), one(stride))[0]
+        for size, stride in ((16, 1), (8, 2))
+    )
+    assert (alone, both) == pytest.approx((14 / 25, 28 / 25))
     assert near[0] == pytest.approx(1.0)
     assert far[0] == pytest.approx(28 / 25)
 

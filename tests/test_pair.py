@@ -47,7 +47,7 @@ def test_pair_is_between_compute_and_serial(c: tuple[float, ...], d: tuple[float
     total, forward_sent, backward_sent = pair(ops, UNITS, UNITS, 0.0)
     compute = compute_seconds(ops, len(UNITS))
     assert compute - 1e-9 <= total <= 3 * ops.sum() + 1e-9
-    assert total >= 3 * sum(d) - 1e-9 or total >= compute - 1e-9
+    assert total >= 3 * sum(d) - 1e-9  # one channel, in order
     assert forward_sent <= total + 1e-9
     assert backward_sent <= total + 1e-9
 

@@ -10,7 +10,7 @@ from unjam.cost.batch import Batch
 from unjam.search.planner import bound_candidates, plan_job
 from unjam.search.published import fitting_result
 from unjam.search.rules import rules
-from unjam.search.space import enumerate_space
+from unjam.search.space import Fixed, enumerate_space
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.clusters import load_cluster
 from unjam.spec.errors import InputError
@@ -53,20 +53,24 @@ def test_bounds_never_exceed_the_simulation(
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "where", "fixed"),
     [
-        "deepseek-v3",  # MTP
-        "hunyuan-a13b",  # tied embeddings
-        "nemotron-3-nano-30b-a3b",  # Mamba, layers without FFN
-        "gpt-oss-120b",  # sliding windows
-        "qwen3.5-397b-a17b",  # linear attention
+        ("deepseek-v3", "h100", {}),  # MTP
+        ("deepseek-v3", "atlas-800t-a2", {"schedule": "adaptive"}),  # a full mesh
+        ("hunyuan-a13b", "h100", {"recompute": "none"}),  # tied embeddings
+        ("nemotron-3-nano-30b-a3b", "h100", {}),  # Mamba, layers without FFN
+        ("gpt-oss-120b", "h100", {"etp": 2}),  # sliding windows
+        ("qwen3.5-397b-a17b", "h100", {"recompute": "full"}),  # linear attention
+        ("qwen3-30b-a3b", "atlas-800t-a2", {"cp": 2}),
+        ("qwen3-30b-a3b", "h100", {"zero": 0}),
+        ("qwen3-30b-a3b", "h100", {"zero": 2, "pp": 1}),
     ],
 )
-def test_bounds_hold_for_a_sample_of_every_kind_of_model(name: str) -> None:
-    model, cluster = load_model(name)[0], load_cluster("h100")
+def test_bounds_hold_for_a_sample_of_every_kind(name: str, where: str, fixed: Fixed) -> None:
+    model, cluster = load_model(name)[0], load_cluster(where)
     job = JobSpec(devices=64, seq_len=4096, global_batch=128)
-    valid = enumerate_space(model, cluster, job, rules(model, cluster, job), {}).valid
-    rows = np.random.default_rng(0).choice(len(valid), 60, replace=False)
+    valid = enumerate_space(model, cluster, job, rules(model, cluster, job), fixed).valid
+    rows = np.random.default_rng(0).choice(len(valid), min(60, len(valid)), replace=False)
     sample = valid.take(rows)
     candidates = bound_candidates(model, cluster, job, sample)
     for i in range(len(sample)):

@@ -390,7 +390,7 @@ def export(
         _print_json(
             {
                 "arguments": megatron.megatron_arguments(loaded, model),
-                "environment": megatron.megatron_environment(loaded, model),
+                "environment": megatron.megatron_environment(loaded),
                 "remarks": megatron.megatron_remarks(loaded, model),
             }
         )

@@ -1,7 +1,7 @@
 """Seconds of operators on one device: a roofline whose compute roof depends on the shape.
 
-A matmul ``[m, k] x [k, n]`` reaches ``peak * efficiency * m / (m + half_rows)`` after its
-dimensions are rounded up to the device's tile, or the memory roof, whichever is lower
+A matmul ``[m, k] x [k, n]`` reaches ``peak * efficiency * m / (m + half_rows)`` after k and n are
+rounded up to the device's tile, or the memory roof, whichever is lower
 [Williams et al. 2009, "Roofline"]. All arguments broadcast; results are float64 seconds.
 """
 

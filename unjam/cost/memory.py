@@ -44,9 +44,6 @@ class ParameterBuckets:
     dense: FloatArray
     routed: FloatArray
 
-    def __add__(self, other: ParameterBuckets) -> ParameterBuckets:
-        return ParameterBuckets(self.dense + other.dense, self.routed + other.routed)
-
 
 def _per_rank(linears: tuple[Linear, ...], tp: IntArray) -> FloatArray:
     """Parameters of `linears` that one TP rank holds, ``[N]``."""

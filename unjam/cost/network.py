@@ -5,7 +5,7 @@ EDP, PP. A group is its `size` and the `stride` between its neighbours. Of a gro
 inside one span of tier i number ``n_i = clip(span_i / stride, 1, size)``.
 
 Every rank of a job is in such a group and all of them talk at once, so each gets its own share of
-a shared network card: `LinkTier.bytes_per_second`. A lone sender gets the card's full rate.
+a shared network card: `LinkTier.bytes_per_second`. Fewer senders than share a card get more.
 Arguments broadcast; results are float64 seconds.
 """
 
@@ -108,7 +108,10 @@ def point_to_point_seconds(
     found = np.zeros(seconds.shape, dtype=bool)
     for tier in cluster.tiers:
         here = ~found & ((tier.span == 0) | (size * stride <= tier.span))
-        carried = sent_bytes / mesh_share(tier, np.full(seconds.shape, 2))
+        # The ranks of a stage send side by side; fewer than share a card have more of it each.
+        senders = np.minimum(stride, tier.devices_per_nic)
+        share = mesh_share(tier, np.full(seconds.shape, 2)) * tier.devices_per_nic / senders
+        carried = sent_bytes / share
         there = transfer_seconds(tier, carried, np.ones(seconds.shape))
         seconds = np.where(here, there, seconds)
         found |= here

@@ -22,7 +22,7 @@ _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 def to_megatron(plan: Plan, model: ModelSpec) -> str:
     """A shell fragment: comments, environment, and the arguments as ``MEGATRON_ARGS``."""
     lines = [f"# {x}" for x in megatron_remarks(plan, model)]
-    lines += [f"export {k}={shlex.quote(v)}" for k, v in megatron_environment(plan, model).items()]
+    lines += [f"export {k}={shlex.quote(v)}" for k, v in megatron_environment(plan).items()]
     groups = _grouped(megatron_arguments(plan, model))
     lines.append("MEGATRON_ARGS=(")
     lines += ["  " + " ".join(shlex.quote(x) for x in group) for group in groups]
@@ -251,7 +251,7 @@ def _on_ascend(plan: Plan) -> bool:
     return any(x in str(name).lower() for x in ("ascend", "atlas", "910"))
 
 
-def megatron_environment(plan: Plan, model: ModelSpec) -> dict[str, str]:
+def megatron_environment(plan: Plan) -> dict[str, str]:
     """Environment variables of the launch."""
     s = plan.strategy
     if _on_ascend(plan):

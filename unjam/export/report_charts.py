@@ -14,10 +14,11 @@ from html import escape
 
 import numpy as np
 
+from unjam.cost.batch import FloatArray
 from unjam.export.trace import slot_name
 from unjam.schedule.ir import Kind
 from unjam.twin.result import StepResult
-from unjam.twin.timeline import FloatArray, Timeline
+from unjam.twin.timeline import Timeline
 
 WIDTH = 10_000
 ROW = 20

@@ -15,6 +15,7 @@ from unjam.cost.layer import EP_OPERATIONS, SUB_OPERATIONS
 from unjam.cost.memory import FRAGMENTATION, ParameterBuckets, static_bytes
 from unjam.schedule.ir import Kind, Schedule
 from unjam.spec.cluster import ClusterSpec
+from unjam.spec.layout import Layout
 from unjam.spec.strategy import OVERLAPPING, JobSpec
 from unjam.twin.units import UnitCosts, stage_units
 
@@ -43,7 +44,7 @@ def group_bounds(
     costs: UnitCosts,
     schedule: Schedule,
     micro_batches: int,
-    layout: tuple[tuple[str, ...], ...],
+    layout: Layout,
 ) -> Bounds:
     """Bounds of the strategies in `batch`, which all have this schedule and layout.
 
@@ -64,7 +65,7 @@ def group_bounds(
     )
 
 
-def _stage_counts(costs: UnitCosts, layout: tuple[tuple[str, ...], ...]) -> FloatArray:
+def _stage_counts(costs: UnitCosts, layout: Layout) -> FloatArray:
     """How often each unit occurs in each stage, ``[P*V, U]``."""
     units, offsets = stage_units(costs.kinds, layout)
     counts = np.zeros((len(layout), costs.kinds.count))

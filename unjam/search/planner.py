@@ -28,7 +28,7 @@ from unjam.search.space import Fixed, enumerate_space, nearest_invalid
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.clusters import cluster_to_mapping
 from unjam.spec.errors import InputError
-from unjam.spec.layout import format_layout
+from unjam.spec.layout import Layout, format_layout
 from unjam.spec.model import ModelSpec
 from unjam.spec.plan import Plan
 from unjam.spec.strategy import SCHEDULES, JobSpec
@@ -37,7 +37,6 @@ from unjam.twin.memory import GIB, rank_memory
 from unjam.twin.step import step_result, step_seconds
 from unjam.twin.units import UnitCosts, unit_costs
 
-Layout = tuple[tuple[str, ...], ...]
 Progress = Callable[[float], None]
 
 _COSTED_BY = ("tp", "cp", "mbs", "ep", "etp", "dispatcher", "recompute")

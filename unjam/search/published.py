@@ -131,7 +131,11 @@ def _difference(published: StepResult, best: StepResult) -> str:
     label = f"{published.strategy} ({published.strategy.schedule}, {published.strategy.dispatcher})"
     if gain <= 0.001:
         return f"the published strategy {label} is as fast as the best found"
-    gaps = {name: there.time_seconds[name] - here.time_seconds[name] for name in there.time_seconds}
+    names = dict.fromkeys([*there.time_seconds, *here.time_seconds])
+    gaps = {x: there.time_seconds.get(x, 0.0) - here.time_seconds.get(x, 0.0) for x in names}
     largest = sorted(gaps.items(), key=lambda x: -x[1])[:2]
     saved = " and ".join(f"{name} ({value:.2f} s less)" for name, value in largest if value > 0)
-    return f"the best found is {gain:.1%} faster than the published strategy {label}: {saved}"
+    theirs, ours = published.strategy.dispatcher, best.strategy.dispatcher
+    alike = f"; hold --fix dispatcher={theirs} to compare like with like" if theirs != ours else ""
+    faster = f"the best found is {gain:.1%} faster than the published strategy {label}"
+    return f"{faster}: {saved}{alike}"

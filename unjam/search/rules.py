@@ -84,7 +84,7 @@ def rules(model: ModelSpec, cluster: ClusterSpec, job: JobSpec) -> tuple[Rule, .
     """All rules for this model, cluster and job, cheap and general ones first."""
     return (
         *_size_rules(cluster, job),
-        *_model_rules(model, job),
+        *_model_rules(model),
         *_expert_rules(model, cluster),
         *_schedule_rules(model),
         *_recompute_rules(model),
@@ -125,7 +125,7 @@ def _size_rules(cluster: ClusterSpec, job: JobSpec) -> list[Rule]:
     ]  # fmt: skip
 
 
-def _model_rules(model: ModelSpec, job: JobSpec) -> list[Rule]:
+def _model_rules(model: ModelSpec) -> list[Rule]:
     attention = [x.attention for x in model.layers if x.attention]
     heads = sorted({x.heads for x in attention})
     kv_heads = sorted({x.kv_heads for x in attention if x.kind != "mla"})

@@ -26,12 +26,13 @@ class Prediction:
             dense peak of the job's dtype.
         peak_memory_gib: GiB of the fullest device, reserved bytes included.
         peak_memory_rank: pipeline rank of that device.
-        memory_gib: its parts by name: weights, gradients, optimizer, activations, logits,
-            communication buffers, reserved, ...
+        memory_gib: its parts by name: weights, gradients, optimizer, activations, reserved (driver,
+            runtime, communication buffers), working (what lives for a moment), gathered units.
         exposed_comm_fraction: ``(T_step - T_step without communication) / T_step``.
         hidden_ep_fraction: ``1 - (T_step - T_step without EP communication) / T_ep``, whole step;
             1.0 without EP communication.
-        bubble_fraction: idle time of the pipeline ranks over the step, mean over ranks.
+        bubble_fraction: time that pipeline ranks wait for one another over the step, mean over
+            ranks; the ends of the step (parameters, gradients, optimizer) are not bubble.
         time_seconds: where the step of the slowest rank goes, by name; sums to `step_seconds`.
         calibrated_on: what the prediction rests on, in words.
     """

@@ -11,10 +11,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from unjam.cost.batch import FloatArray
 from unjam.schedule.ir import IntArray, Kind, Schedule
 from unjam.spec.errors import InputError
 from unjam.twin.compiled import compiled
-from unjam.twin.timeline import Durations, FloatArray
+from unjam.twin.timeline import Durations
 
 OffsetArray = npt.NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from unjam.cost.batch import FloatArray
 from unjam.schedule.ir import IntArray, Kind, Schedule
 from unjam.twin.compiled import compiled
 from unjam.twin.graph import OffsetArray, slot_graph
-from unjam.twin.timeline import FloatArray
 
 _F, _B, _W, _FB = int(Kind.F), int(Kind.B), int(Kind.W), int(Kind.FB)
 

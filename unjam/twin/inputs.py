@@ -11,6 +11,7 @@ from unjam.cost.layer import SUB_OPERATIONS
 from unjam.schedule.ir import Schedule
 from unjam.schedule.registry import build_schedule
 from unjam.spec.cluster import ClusterSpec
+from unjam.spec.layout import Layout
 from unjam.spec.model import ModelSpec
 from unjam.spec.strategy import JobSpec, Strategy
 from unjam.twin.units import UnitCosts, stage_units
@@ -71,7 +72,7 @@ def step_inputs(
     strategy: Strategy,
     batch: Batch,
     costs: UnitCosts,
-    layout: tuple[tuple[str, ...], ...],
+    layout: Layout,
 ) -> StepInputs:
     """Gather the inputs of one strategy.
 

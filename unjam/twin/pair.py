@@ -7,12 +7,9 @@ in-order streams; a sub-operation starts when its stream is free and its input i
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from unjam.cost.batch import FloatArray, IntArray
 from unjam.twin.compiled import compiled
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # Columns of the `[U, 10]` table that these functions read, exposed TP communication and
 # recomputation already added to the pass that waits for them.

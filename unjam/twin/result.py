@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from unjam.cost.batch import FloatArray
 from unjam.spec.plan import Prediction
 from unjam.spec.strategy import Strategy
-from unjam.twin.timeline import FloatArray, Timeline
+from unjam.twin.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from unjam.cost.batch import FloatArray
 from unjam.schedule.ir import Schedule
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from unjam.cost.layer import (
     projection_seconds,
 )
 from unjam.cost.memory import ParameterBuckets, head_bytes, layer_bytes, layer_parameters
+from unjam.spec.layout import Layout
 from unjam.spec.model import Layer, ModelSpec
 
 EMBEDDING, HEAD, MTP_HEAD = 0, 1, 2
@@ -124,7 +125,7 @@ def unit_costs(context: LayerContext) -> UnitCosts:
     return UnitCosts(kinds, seconds, kept, working, dense, routed)
 
 
-def stage_units(kinds: UnitKinds, layout: tuple[tuple[str, ...], ...]) -> tuple[IntArray, IntArray]:
+def stage_units(kinds: UnitKinds, layout: Layout) -> tuple[IntArray, IntArray]:
     """Units of every stage of a layout of tokens E, t, m, L.
 
     The head passes the main loss and one loss per MTP module, so L stands for ``1 + MTP`` heads.
