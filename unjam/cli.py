@@ -114,26 +114,6 @@ def _print_json(value: object) -> None:
     print(json.dumps(value, allow_nan=False))
 
 
-def parse_pairs(option: str, text: str | None) -> dict[str, int | str]:
-    """``tp=8,dispatcher=dedup`` as a mapping; whole numbers become int.
-
-    Raises:
-        InputError: an item without ``=``, or a key given twice.
-    """
-    from unjam.spec.errors import InputError
-
-    pairs: dict[str, int | str] = {}
-    for item in filter(None, (x.strip() for x in (text or "").split(","))):
-        key, equals, value = (x.strip() for x in item.partition("="))
-        if not equals or not key or not value:
-            raise InputError(f"{option} {item}: write key=value, e.g. {option} tp=8,ep=32")
-        if key in pairs:
-            raise InputError(f"{option} {item}: {key} is given twice; keep one")
-        number = value.removeprefix("-")
-        pairs[key] = int(value) if number.isdecimal() and number.isascii() else value
-    return pairs
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[float], None] | None]:
     """A progress bar on stderr for what takes over two seconds; nothing where nobody watches."""
@@ -204,6 +184,7 @@ def plan(
     from unjam.spec.files import check_output_dir
     from unjam.spec.jobs import job_spec
     from unjam.spec.models import load_model
+    from unjam.spec.pairs import parse_pairs
 
     job = job_spec(
         devices=devices,
