@@ -15,6 +15,7 @@ from unjam.schedule.registry import build_schedule
 from unjam.schedule.tables import backward_table, forward_table, paired_order
 from unjam.spec.errors import InputError
 from unjam.twin.engine import simulate, simulate_seconds
+from unjam.twin.graph import slot_graph
 from unjam.twin.in_flight import in_flight, peak_in_flight
 from unjam.twin.timeline import Durations
 
@@ -138,6 +139,8 @@ def test_checker_catches_a_lost_or_repeated_slot(rank: int, slot: int, seed: int
     orders = (*schedule.orders[:rank], mutated, *schedule.orders[rank + 1 :])
     with pytest.raises(InputError, match=f"rank {rank}"):
         check(replace(schedule, orders=orders))
+    with pytest.raises(InputError, match="times"):
+        slot_graph(replace(schedule, orders=orders))
 
 
 def test_checker_catches_a_backward_before_its_forward() -> None:

@@ -110,13 +110,15 @@ def slot_graph(schedule: Schedule) -> SlotGraph:
     """The graph of `schedule`; the same object gives the same graph.
 
     Raises:
-        InputError: the orders deadlock; names the first rank that is stuck and its slot.
+        InputError: a pass is left out or runs twice, or the orders deadlock; names the pass, or the
+            first rank that is stuck and its slot.
     """
     slots = np.ascontiguousarray(np.concatenate(schedule.orders), dtype=np.int32)
     sizes = [len(x) for x in schedule.orders]
     offsets = np.cumsum([0, *sizes]).astype(np.int64)
     rank = np.repeat(np.arange(schedule.ranks, dtype=np.int32), sizes)
     columns = _columns(slots, rank, schedule)
+    _check_complete(columns, schedule)
     activation, gradient, own = _waits(columns, schedule)
     sequence, position = _sequence(np.stack([activation, gradient, own], axis=1), offsets)
     stuck = np.flatnonzero(position < offsets[1:])
@@ -128,6 +130,27 @@ def slot_graph(schedule: Schedule) -> SlotGraph:
     edges = np.zeros((len(slots) + 1, 7), dtype=np.int32)
     edges[1:] = np.stack([before, *places], axis=1)
     return SlotGraph(slots, offsets, _ends(columns, rank, schedule), sequence, edges)
+
+
+def _check_complete(columns: _Columns, schedule: Schedule) -> None:
+    """Every stage runs F, I and W of every micro-batch once."""
+    c, stages = columns, schedule.ranks * schedule.chunks
+    weight = c.gradient & (c.kind != Kind.I) | (c.kind == Kind.W)
+    for name, rows, s, m in (
+        ("F", c.forward, c.s, c.m),
+        ("I", c.gradient, c.t, c.n),
+        ("W", weight, c.t, c.n),
+    ):
+        inside = (s[rows] >= 0) & (s[rows] < stages) & (m[rows] >= 0)
+        if not (inside & (m[rows] < schedule.micro_batches)).all():
+            raise InputError(f"schedule {schedule.name}: {name} of a pass that does not exist")
+        flat = s[rows].astype(np.int64) * schedule.micro_batches + m[rows]
+        counts = np.bincount(flat, minlength=stages * schedule.micro_batches)
+        if (counts != 1).any():
+            stage, micro_batch = divmod(int((counts != 1).argmax()), schedule.micro_batches)
+            times = counts[stage * schedule.micro_batches + micro_batch]
+            what = f"{name} of stage {stage}, micro-batch {micro_batch}"
+            raise InputError(f"schedule {schedule.name}: {what} runs {times} times")
 
 
 def _waits(columns: _Columns, schedule: Schedule) -> tuple[IntArray, IntArray, IntArray]:
