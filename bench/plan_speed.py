@@ -10,11 +10,15 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+# Model, cluster, devices, sequence, global batch, and what is held.
 CASES = (
-    ("pangu-ultra-moe-718b", "atlas-800t-a2", 4096, 8192, 4096),
-    ("pangu-ultra-moe-718b", "atlas-800t-a2", 6144, 8192, 6144),
-    ("deepseek-v3", "h800", 2048, 4096, 15360),
+    ("pangu-ultra-moe-718b", "atlas-800t-a2", 4096, 8192, 4096, ""),
+    ("pangu-ultra-moe-718b", "atlas-800t-a2", 4096, 8192, 4096, "dispatcher=allgather"),
+    ("pangu-ultra-moe-718b", "atlas-800t-a2", 6144, 8192, 6144, ""),
+    ("pangu-ultra-moe-718b", "atlas-800t-a2", 6144, 8192, 6144, "dispatcher=allgather"),
+    ("deepseek-v3", "h800", 2048, 4096, 15360, ""),
 )
 LIMITS = {"seconds": 30.0, "mib": 1024.0, "help_seconds": 0.3}
 
@@ -35,16 +39,19 @@ def measure(*arguments: str) -> dict[str, object]:
     return measured
 
 
-def plan_case(model: str, cluster: str, devices: int, seq_len: int, batch: int) -> None:
+def plan_case(model: str, cluster: str, devices: int, seq_len: int, batch: int, held: str) -> None:
     arguments = (
         *("plan", model, cluster, "--devices", str(devices)),
         *("--seq-len", str(seq_len), "--global-batch", str(batch), "--json"),
+        *(("--fix", held) if held else ()),
     )
     measure(*arguments)
     warm = measure(*arguments)
     result = json.loads(str(warm["out"]))
     counts, best = result["counts"], result["strategies"][0]
-    print(f"\n{model} on {cluster}, {devices} devices, {seq_len} tokens, global batch {batch}")
+    print(
+        f"\n{model} on {cluster}, {devices} devices, {seq_len} tokens, global batch {batch} {held}"
+    )
     print(f"  wall {warm['seconds']:.1f} s (limit {LIMITS['seconds']:.0f} s)")
     print(f"  peak {warm['mib']:.0f} MiB (limit {LIMITS['mib']:.0f} MiB)")
     print(f"  {counts['raw']} strategies: {counts['invalid']} invalid, ", end="")
@@ -57,13 +64,16 @@ def plan_case(model: str, cluster: str, devices: int, seq_len: int, batch: int) 
             error = predicted / run["tokens_per_second"] - 1
             print(f"  published {run['label']}: {run['tokens_per_second']:.3g} tokens/s, ", end="")
             print(f"predicted {predicted:.3g} ({error:+.1%})")
+    for note in result["notes"]:
+        print(f"  {note}")
 
 
 def help_case() -> None:
     times = []
+    command = str(Path(sys.executable).with_name("unjam"))  # the console script of this environment
     for _ in range(5):
         begin = time.perf_counter()
-        subprocess.run(["unjam", "--help"], capture_output=True, check=True)
+        subprocess.run([command, "--help"], capture_output=True, check=True)
         times.append(time.perf_counter() - begin)
     print(f"unjam --help: {min(times):.2f} s (limit {LIMITS['help_seconds']} s)")
 
