@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import small_cluster, small_model
@@ -13,6 +15,7 @@ from unjam.cost.batch import Batch, batch_of
 from unjam.cost.compute import grouped_matmul_seconds, matmul_seconds, vector_seconds
 from unjam.cost.layer import SUB_OPERATIONS, LayerContext, layer_seconds
 from unjam.cost.memory import head_bytes, layer_bytes, layer_parameters, static_bytes
+from unjam.spec.clusters import load_cluster
 from unjam.spec.models import load_model
 from unjam.spec.strategy import RECOMPUTE, JobSpec, Strategy
 
@@ -122,6 +125,28 @@ def test_recomputation_trades_bytes_for_seconds(recompute: str) -> None:
     assert layer_bytes(some, layer).kept[0] < layer_bytes(none, layer).kept[0]
     assert layer_seconds(some, layer).matrix[again].sum() > 0
     assert layer_seconds(none, layer).matrix[again].sum() == 0
+
+
+# TFLOP/s of FP8 grouped GEMMs on H800 by rows per group: DeepGEMM README of 2025 (MIT licence),
+# contiguous and masked layouts, for weights [7168, 4096] and [2048, 7168].
+DEEPGEMM = {
+    (7168, 4096): {256: 932, 512: 1040, 1024: 1233, 4096: 1288, 8192: 1297},
+    (2048, 7168): {256: 815, 512: 916, 1024: 925, 4096: 1093, 8192: 1099},
+}
+
+
+@pytest.mark.parametrize(("shape", "measured"), DEEPGEMM.items())
+def test_ramp_over_rows_follows_published_grouped_matmuls(
+    shape: tuple[int, int], measured: dict[int, float]
+) -> None:
+    device = replace(load_cluster("h800").device, kernel_seconds=0.0)
+    rows = np.array(list(measured), dtype=np.float64)
+    seconds = grouped_matmul_seconds(device, "fp8", 8, rows, *shape)
+    ratio = (
+        8 * 2 * rows * shape[0] * shape[1] / seconds / (np.array(list(measured.values())) * 1e12)
+    )
+    # The level is the preset's efficiency; the ramp is what is tested.
+    assert ratio / ratio.mean() == pytest.approx(1.0, abs=0.08)
 
 
 def test_dense_layer_bytes_equal_a_hand_made_sum() -> None:
