@@ -72,9 +72,9 @@ class _Columns:
         kind: its `Kind`.
         forward: whether it has a forward.
         gradient: whether it makes an input gradient.
-        s: stage of the forward or lone pass.
+        s: place of the forward or lone pass.
         m: its micro-batch.
-        t: stage of the backward.
+        t: place of the backward.
         n: its micro-batch.
         pair: ``(rank * V + forward chunk) * V + backward chunk``.
     """
@@ -133,23 +133,28 @@ def slot_graph(schedule: Schedule) -> SlotGraph:
 
 
 def _check_complete(columns: _Columns, schedule: Schedule) -> None:
-    """Every stage runs F, I and W of every micro-batch once."""
-    c, stages = columns, schedule.ranks * schedule.chunks
+    """Every place runs F, I and W once of each of its micro-batches."""
+    c, places = columns, schedule.ranks * schedule.chunks
     weight = c.gradient & (c.kind != Kind.I) | (c.kind == Kind.W)
+    expected = np.zeros((places, schedule.micro_batches), dtype=np.int64)
+    for place in range(places):
+        mine = schedule.micro_batches_of(place // schedule.ranks)
+        expected[place, mine.start : mine.stop] = 1
     for name, rows, s, m in (
         ("F", c.forward, c.s, c.m),
         ("I", c.gradient, c.t, c.n),
         ("W", weight, c.t, c.n),
     ):
-        inside = (s[rows] >= 0) & (s[rows] < stages) & (m[rows] >= 0)
+        inside = (s[rows] >= 0) & (s[rows] < places) & (m[rows] >= 0)
         if not (inside & (m[rows] < schedule.micro_batches)).all():
             raise InputError(f"schedule {schedule.name}: {name} of a pass that does not exist")
         flat = s[rows].astype(np.int64) * schedule.micro_batches + m[rows]
-        counts = np.bincount(flat, minlength=stages * schedule.micro_batches)
-        if (counts != 1).any():
-            stage, micro_batch = divmod(int((counts != 1).argmax()), schedule.micro_batches)
-            times = counts[stage * schedule.micro_batches + micro_batch]
-            what = f"{name} of stage {stage}, micro-batch {micro_batch}"
+        counts = np.bincount(flat, minlength=expected.size).reshape(expected.shape)
+        if (counts != expected).any():
+            place, micro_batch = np.argwhere(counts != expected)[0].tolist()
+            times = counts[place, micro_batch]
+            chunk, rank = divmod(place, schedule.ranks)
+            what = f"{name} of rank {rank}, chunk {chunk}, micro-batch {micro_batch}"
             raise InputError(f"schedule {schedule.name}: {what} runs {times} times")
 
 
@@ -158,16 +163,17 @@ def _waits(columns: _Columns, schedule: Schedule) -> tuple[IntArray, IntArray, I
 
     A lone W waits for its own gradient instead. ``[N]`` each.
     """
-    c, stages = columns, schedule.ranks * schedule.chunks
+    c, places = columns, schedule.ranks * schedule.chunks
+    before, after = schedule.neighbours()
     number = np.arange(1, len(c.kind) + 1, dtype=np.int32)
-    forward_of = np.full((stages, schedule.micro_batches), NEVER, dtype=np.int32)
+    forward_of = np.full((places, schedule.micro_batches), NEVER, dtype=np.int32)
     gradient_of = forward_of.copy()
     forward_of[c.s[c.forward], c.m[c.forward]] = number[c.forward]
     gradient_of[c.t[c.gradient], c.n[c.gradient]] = number[c.gradient]
-    activation = np.where(c.forward & (c.s > 0), forward_of[c.s - 1, c.m], NOTHING)
-    next_stage = np.minimum(c.t + 1, stages - 1)
-    sends = c.gradient & (c.t < stages - 1)
-    gradient = np.where(sends, gradient_of[next_stage, c.n], NOTHING)
+    receives = c.forward & (before[c.s] >= 0)
+    activation = np.where(receives, forward_of[before[c.s], c.m], NOTHING)
+    receives = c.gradient & (after[c.t] >= 0)
+    gradient = np.where(receives, gradient_of[after[c.t], c.n], NOTHING)
     own = np.where(c.gradient, forward_of[c.t, c.n], NOTHING)
     own = np.where(c.kind == Kind.W, gradient_of[c.s, c.m], own)
     return activation, gradient, own

@@ -12,7 +12,9 @@ from unjam.schedule.ir import Schedule
 
 @dataclass(frozen=True)
 class Durations:
-    """Seconds of everything a schedule runs. Stages are indexed ``s = chunk * P + rank``.
+    """Seconds of everything a schedule runs, by place ``chunk * P + rank``.
+
+    In a loop of chunks, place s runs stage s of the model; see `unjam.schedule.ir.Placement`.
 
     Attributes:
         forward: lone F of each stage, ``[P*V]``.
