@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import pytest
 
-from unjam.twin.compiled import compiled
+from unjam.spec.compiled import compiled
 
 
 def test_without_a_place_for_the_cache_it_compiles_anyway(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from unjam.cost.batch import FloatArray
 from unjam.schedule.ir import IntArray, Schedule
-from unjam.twin.compiled import compiled
+from unjam.spec.compiled import compiled
 from unjam.twin.graph import SlotGraph, seconds_table, slot_graph
 from unjam.twin.timeline import Durations, Timeline
 

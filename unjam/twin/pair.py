@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from unjam.cost.batch import FloatArray, IntArray
-from unjam.twin.compiled import compiled
+from unjam.spec.compiled import compiled
 
 # Columns of the `[U, 10]` table that these functions read, exposed TP communication and
 # recomputation already added to the pass that waits for them.
