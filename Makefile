@@ -39,5 +39,5 @@ $(VENV)/.base: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.base pyproject.toml
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[dev,report]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,report,exact]"
 	touch $@

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unjam.schedule.check import check
+from unjam.schedule.in_flight import in_flight, peak_in_flight
 from unjam.schedule.ir import Schedule
 from unjam.schedule.registry import build_schedule
 from unjam.schedule.tables import backward_table, forward_table, paired_order
 from unjam.spec.errors import InputError
 from unjam.twin.engine import simulate, simulate_seconds
 from unjam.twin.graph import slot_graph
-from unjam.twin.in_flight import in_flight, peak_in_flight
 from unjam.twin.timeline import Durations
 
 FORWARD, BACKWARD = 1.0, 2.0

@@ -124,18 +124,19 @@ Neighbours = Callable[[Choice], list[Choice]]
 
 def _dimensions(problem: Problem, orders: tuple[str, ...]) -> list[Neighbours]:
     """What can be changed of a choice, each with the values that it can have."""
-    lone = [2**i for i in range(problem.most_slices.bit_length()) if 2**i <= problem.most_slices]
-    pair = [x for x in lone if x <= 2]
 
     def cut(choice: Choice, **slices: Any) -> Choice:
         return replace(choice, slicing=replace(choice.slicing, **slices))
 
+    def near(slices: int) -> list[int]:
+        return [x for x in (slices // 2, slices * 2) if 1 <= x <= problem.most_slices]
+
     return [
         lambda x: [replace(x, dispatcher=y) for y in problem.tables],
-        lambda x: [cut(x, forward=y, backward=y) for y in lone],
+        lambda x: [cut(x, forward=y, backward=y) for y in near(x.slicing.forward)],
         lambda x: [replace(x, preference=y) for y in Preference],
-        lambda x: [cut(x, pair=y) for y in pair],
-        lambda x: [cut(x, weights=y) for y in (True, False)],
+        lambda x: [cut(x, pair=3 - x.slicing.pair)] if problem.most_slices > 1 else [],
+        lambda x: [cut(x, weights=not x.slicing.weights)],
         lambda x: [replace(x, order=y) for y in orders],
-        lambda x: [cut(x, forward=y) for y in lone],
+        lambda x: [cut(x, forward=y) for y in near(x.slicing.forward)],
     ]

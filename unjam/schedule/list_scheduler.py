@@ -120,8 +120,8 @@ def _run(
     waiting = np.zeros(streams, dtype=np.int64)
     running = np.full(streams, NONE)
     blocked = np.full(len(limit), NONE)  # a forward of each rank that does not fit yet
-    touched = np.ones(streams, dtype=np.bool_)  # streams on which something may start
-    ran, events, now = 0, 0, 0
+    touched = np.empty(2 * count, dtype=np.int64)  # streams on which something may start
+    ran, events, now, touches = 0, 0, 0, 0
     many = _first(missing, fresh)
     while True:
         for n in fresh[:many]:
@@ -131,10 +131,11 @@ def _run(
                 waiting[stream] = push(
                     ready_keys[first:], ready[first:], waiting[stream], keys[n], n
                 )
-                touched[stream] = True
+                touched[touches] = stream
+                touches += 1
         many = 0
-        for stream in range(streams):
-            if touched[stream] and running[stream] < 0 and waiting[stream] > 0:
+        for stream in touched[:touches]:
+            if running[stream] < 0 and waiting[stream] > 0:
                 first = room[stream]
                 n = ready[first]
                 waiting[stream] = pop(ready_keys[first:], ready[first:], waiting[stream])
@@ -142,7 +143,7 @@ def _run(
                 start[n], end[n] = now, now + rows[n, TICKS]
                 ran += 1
                 events = push(times, items, events, end[n], n)
-            touched[stream] = False
+        touches = 0
         if events == 0:
             return sequence[:ran]
         now = times[0]
@@ -153,7 +154,8 @@ def _run(
                 many = _arrive(missing, fresh, many, (item - count) // 4)
                 continue
             running[rows[item, STREAM]] = NONE
-            touched[rows[item, STREAM]] = True
+            touched[touches] = rows[item, STREAM]
+            touches += 1
             events, many = _tell(
                 rows, starts, targets, item, now, missing, fresh, many, times, items, events
             )

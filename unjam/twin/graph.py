@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from unjam.cost.batch import FloatArray
 from unjam.schedule.ir import IntArray, Kind, Schedule
-from unjam.spec.errors import InputError
 from unjam.spec.compiled import compiled
+from unjam.spec.errors import InputError
 from unjam.twin.timeline import Durations
 
 OffsetArray = npt.NDArray[np.int64]

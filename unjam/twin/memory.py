@@ -9,7 +9,7 @@ import numpy as np
 from unjam.cost.batch import FloatArray
 from unjam.cost.compute import BF16_BYTES
 from unjam.cost.memory import FRAGMENTATION, GRADIENT_BYTES, ParameterBuckets, static_bytes
-from unjam.twin.in_flight import peak_in_flight
+from unjam.schedule.in_flight import peak_in_flight
 from unjam.twin.inputs import StepInputs
 
 GIB = 2.0**30

@@ -11,13 +11,13 @@ from unjam.cost.compute import BF16_BYTES, peak_flops, vector_seconds
 from unjam.cost.layer import EP_OPERATIONS, SHARD_OPERATIONS, SUB_OPERATIONS, LayerContext
 from unjam.cost.memory import GRADIENT_BYTES, OPTIMIZER_BYTES, USABLE_SHARE
 from unjam.cost.network import all_reduce_seconds
+from unjam.schedule.in_flight import in_flight
 from unjam.spec.cluster import ClusterSpec
 from unjam.spec.layout import parse_layout
 from unjam.spec.model import ModelSpec
 from unjam.spec.plan import Prediction
 from unjam.spec.strategy import JobSpec, Strategy
 from unjam.twin.engine import simulate, simulate_seconds
-from unjam.twin.in_flight import in_flight
 from unjam.twin.inputs import StepInputs, step_inputs
 from unjam.twin.memory import GIB, RankMemory, rank_memory, stage_bytes
 from unjam.twin.passes import Communication, pass_durations, reduction_seconds
